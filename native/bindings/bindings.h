@@ -1,0 +1,11 @@
+// One function per domain; module.cpp calls them all. Bindings know no arithmetic.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace fucina::bindings {
+
+void bind_text(nanobind::module_& m);
+void bind_pick(nanobind::module_& m);
+
+}  // namespace fucina::bindings

@@ -1,0 +1,8 @@
+// The index of everything Python can reach in fucina._native.
+#include "bindings.h"
+
+NB_MODULE(_native, m) {
+  m.attr("ABI") = 1;
+  fucina::bindings::bind_text(m);  // the SentencePiece encoder
+  fucina::bindings::bind_pick(m);  // scans over a row of logits
+}

@@ -1,0 +1,1 @@
+// Scans over a row of logits.

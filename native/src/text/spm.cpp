@@ -1,0 +1,1 @@
+// SentencePiece encoding over scores.

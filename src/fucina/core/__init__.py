@@ -1,0 +1,1 @@
+"""Facts everybody shares: formats, the legend of dimensions, units, randomness, CPUs, settings."""

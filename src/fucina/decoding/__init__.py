@@ -1,0 +1,1 @@
+"""Logits to tokens. Knows no requests."""

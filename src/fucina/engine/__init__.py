@@ -1,0 +1,1 @@
+"""Many sequences, one thread of arithmetic: plan, forward, commit."""

@@ -1,0 +1,166 @@
+"""Every error a caller of Fucina can meet. Each says what was wrong, where, and what to do next.
+
+FucinaError
+├── ConfigError               an option or argument that cannot be
+│   └── UnknownModel          no file and no pulled model of that name
+├── ModelFileError            the file is not what it claims to be (carries .path)
+│   ├── NotGguf               wrong magic, byte order or version
+│   ├── TruncatedFile         a declared length runs past the end of the file
+│   ├── BadHeader             a count, key, value, alignment or duplicate that cannot be
+│   ├── BadTensor             a tensor's type, dimensions, offset or range cannot be
+│   ├── MissingTensor         a tensor this family needs is absent
+│   ├── MissingKey            a metadata key this family needs is absent or has the wrong type
+│   └── MissingPart           a split model without one of its files
+├── UnsupportedModel          a sound file that we refuse rather than compute wrongly
+│   ├── UnsupportedFamily     unknown general.architecture
+│   ├── UnsupportedFormat     a tensor format without kernels
+│   └── UnsupportedTokenizer  a tokenizer model or pre-tokenizer we do not know
+├── ShapeError                a caller's arrays do not fit
+├── CapacityError             no room now: retry later, or ask for less
+│   ├── ContextFull           the prompt does not fit the context window
+│   └── KvPoolFull            no free KV block
+├── TemplateError             a chat template is absent, failed, or refused the messages
+├── AllTokensMasked           the processors left no token to choose
+├── InvalidDecodeState        history and cache disagree: a bug, never a caller's fault
+├── PullError                 a model could not be fetched or its checksum differs
+└── Closed                    the model, engine or sequence was closed before
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+
+__all__ = [
+    "AllTokensMasked",
+    "BadHeader",
+    "BadTensor",
+    "CapacityError",
+    "Closed",
+    "ConfigError",
+    "ContextFull",
+    "FucinaError",
+    "InvalidDecodeState",
+    "KvPoolFull",
+    "MissingKey",
+    "MissingPart",
+    "MissingTensor",
+    "ModelFileError",
+    "NotGguf",
+    "PullError",
+    "ShapeError",
+    "TemplateError",
+    "TruncatedFile",
+    "UnknownModel",
+    "UnsupportedFamily",
+    "UnsupportedFormat",
+    "UnsupportedModel",
+    "UnsupportedTokenizer",
+]
+
+
+class FucinaError(Exception):
+    """The root: catch this to catch everything Fucina raises on purpose."""
+
+
+class ConfigError(FucinaError):
+    """An option or argument that cannot be."""
+
+    def __init__(self, option: str, *, got: object, expected: str) -> None:
+        super().__init__(f"{option}: got {got!r}, expected {expected}")
+        self.option, self.got, self.expected = option, got, expected
+
+
+class UnknownModel(ConfigError):
+    """Neither a file nor the name of a model that can be pulled."""
+
+
+class ModelFileError(FucinaError):
+    """The file is not what it claims to be."""
+
+    def __init__(self, path: str | PathLike[str], what: str) -> None:
+        super().__init__(f"{path}: {what}")
+        self.path, self.what = path, what
+
+
+class NotGguf(ModelFileError):
+    """Wrong magic, byte order or version."""
+
+
+class TruncatedFile(ModelFileError):
+    """A declared length runs past the end of the file."""
+
+
+class BadHeader(ModelFileError):
+    """A count, key, value, alignment or duplicate that cannot be."""
+
+
+class BadTensor(ModelFileError):
+    """A tensor's type, dimensions, offset or range cannot be."""
+
+
+class MissingTensor(ModelFileError):
+    """A tensor this family needs is absent."""
+
+
+class MissingKey(ModelFileError):
+    """A metadata key this family needs is absent or has the wrong type."""
+
+
+class MissingPart(ModelFileError):
+    """A split model without one of its files."""
+
+
+class UnsupportedModel(FucinaError):
+    """A sound file that we refuse rather than compute wrongly."""
+
+
+class UnsupportedFamily(UnsupportedModel):
+    """Unknown general.architecture."""
+
+
+class UnsupportedFormat(UnsupportedModel):
+    """A tensor format without kernels."""
+
+
+class UnsupportedTokenizer(UnsupportedModel):
+    """A tokenizer model or pre-tokenizer we do not know."""
+
+
+class ShapeError(FucinaError):
+    """A caller's arrays do not fit."""
+
+    def __init__(self, what: str, *, expected: object, got: object) -> None:
+        super().__init__(f"{what}: expected {expected}, got {got}")
+        self.expected, self.got = expected, got
+
+
+class CapacityError(FucinaError):
+    """No room now: retry later, or ask for less."""
+
+
+class ContextFull(CapacityError):
+    """The prompt does not fit the context window."""
+
+
+class KvPoolFull(CapacityError):
+    """No free KV block."""
+
+
+class TemplateError(FucinaError):
+    """A chat template is absent, failed, or refused the messages."""
+
+
+class AllTokensMasked(FucinaError):
+    """The processors left no token to choose."""
+
+
+class InvalidDecodeState(FucinaError):
+    """History and cache disagree: a bug in Fucina, never a caller's fault. Please report it."""
+
+
+class PullError(FucinaError):
+    """A model could not be fetched, or its checksum differs."""
+
+
+class Closed(FucinaError):
+    """The model, engine or sequence was closed before."""

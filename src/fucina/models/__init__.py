@@ -1,0 +1,1 @@
+"""Which weights, in which order: a model is a tape of bound ops."""

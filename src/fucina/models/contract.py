@@ -1,0 +1,47 @@
+"""What the rest of the house knows of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from fucina.ops.batch import Batch
+from fucina.storage.kv.geometry import KvGeometry
+from fucina.storage.kv.pool import KvPool
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class CausalLM(Protocol):
+    """A causal language model bound to an Ops backend and to one KV pool.
+
+    The law: a row of logits is a pure function of (model file, tokens up to that row), the same bits for every batch.
+    """
+
+    @property
+    def vocab(self) -> int:
+        """Width of a row of logits, padding ids included."""
+
+    @property
+    def context_length(self) -> int:
+        """Positions the model was made for."""
+
+    @property
+    def max_rows(self) -> int:
+        """Rows that one pass can take."""
+
+    @property
+    def kv_geometry(self) -> KvGeometry:
+        """What one position costs in the cache."""
+
+    @property
+    def kv_pool(self) -> KvPool:
+        """The pool whose blocks a Batch may name."""
+
+    def forward(self, batch: Batch) -> NDArray[np.float32]:
+        """Compute every row of `batch`, writing K and V into the pool.
+
+        Returns logits (batch.n_logits, vocab) f32, borrowed until the next forward. The caller has checked that token
+        ids lie in the vocabulary and that the blocks are the sequence's own. Raises ShapeError for too many rows.
+        """

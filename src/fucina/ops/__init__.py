@@ -1,0 +1,1 @@
+"""Arithmetic on bytes, behind one seam (seam.py). No I/O here."""

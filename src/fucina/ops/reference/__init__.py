@@ -1,0 +1,1 @@
+"""The verbs in NumPy: short, obvious, slow; the independent oracle and the fallback without a compiler."""

@@ -1,0 +1,1 @@
+"""Who owns which bytes. No arithmetic here."""

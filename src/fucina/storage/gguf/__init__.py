@@ -1,0 +1,1 @@
+"""GGUF files: a mapped, bounds-checked reader for one file or several parts."""

@@ -1,0 +1,1 @@
+"""Keys and values: blocks of 64 positions, a pool of them, and sequences over the pool."""

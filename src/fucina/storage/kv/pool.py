@@ -1,0 +1,63 @@
+"""A pool of KV blocks in one reserved range of memory, committed by the kernel as blocks are first written.
+
+Blocks are reference-counted; a block with more than one owner is never written (see KvSequence).
+"""
+
+from __future__ import annotations
+
+import mmap
+
+from fucina.errors import ConfigError, KvPoolFull
+from fucina.storage.kv.geometry import KvGeometry
+
+
+class KvPool:
+    """`capacity` blocks of `geometry.block_bytes` bytes each. Not thread-safe: one engine thread owns it."""
+
+    def __init__(self, geometry: KvGeometry, capacity: int) -> None:
+        if capacity < 1:
+            raise ConfigError("KV pool capacity", got=capacity, expected="at least one block")
+        self.geometry, self.capacity = geometry, capacity
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        self.memory = mmap.mmap(-1, capacity * geometry.block_bytes, flags=flags)
+        self._references = [0] * capacity
+        self._free: list[int] = []
+        self._untouched = 0
+
+    @property
+    def n_free(self) -> int:
+        """Blocks that can still be taken."""
+        return len(self._free) + self.capacity - self._untouched
+
+    def take(self) -> int:
+        """A block with one reference; recently freed ones first, since their pages are warm. Raises KvPoolFull."""
+        if self._free:
+            block = self._free.pop()
+        elif self._untouched < self.capacity:
+            block = self._untouched
+            self._untouched += 1
+        else:
+            raise KvPoolFull(f"all {self.capacity} KV blocks are in use: end a sequence or give the pool more memory")
+        self._references[block] = 1
+        return block
+
+    def share(self, block: int) -> None:
+        """One more owner."""
+        assert self._references[block] > 0
+        self._references[block] += 1
+
+    def release(self, block: int) -> None:
+        """One owner less; the block is free again after the last."""
+        self._references[block] -= 1
+        assert self._references[block] >= 0
+        if self._references[block] == 0:
+            self._free.append(block)
+
+    def is_shared(self, block: int) -> bool:
+        """Whether more than one sequence owns the block."""
+        return self._references[block] > 1
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy all bytes of a block."""
+        size = self.geometry.block_bytes
+        self.memory[target * size : (target + 1) * size] = self.memory[source * size : (source + 1) * size]

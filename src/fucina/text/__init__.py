@@ -1,0 +1,1 @@
+"""Bytes to tokens and back, and chat messages to prompts. Knows no tensors."""
