@@ -143,7 +143,7 @@ class Ops(Protocol):
         """x += norm(y); both (rows, width)."""
 
     def head(self, name: str, x: Slab, norm: RmsNorm, weight: Weight, out: Slab) -> BoundOp:
-        """out[i] = norm(x[row of the i-th wanted logits]) @ weight.T; weight (vocab, d_model), out (max_rows, vocab)."""
+        """out[i] = norm(x[row of the i-th wanted logits]) @ weight.T; weight (vocab, d_model), out (rows, vocab)."""
 
     def bind_pool(self, pool: KvPool) -> None:
         """Name the pool that attention ops bound after this read and write. Once per backend instance."""
