@@ -1,0 +1,37 @@
+#include "base/roof.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "base/memory.h"
+#include "threads/team.h"
+
+namespace fucina {
+
+double read_bandwidth(std::size_t n_bytes, int threads, int repeats) {
+  constexpr std::size_t kChunk = std::size_t{1} << 18;
+  const std::size_t chunks = std::max<std::size_t>(n_bytes / kChunk, 1);
+  const Buffer buffer(chunks * kChunk);
+  for (std::size_t i = 0; i < buffer.size(); i += 64) buffer.data()[i] = static_cast<std::uint8_t>(i >> 6);
+  std::atomic<std::uint64_t> keep{0};
+  double best = 0;
+  for (int r = 0; r < repeats; r++) {
+    const auto before = std::chrono::steady_clock::now();
+    Team::instance().run(threads, [&](Worker& worker) {
+      std::uint64_t sums[8] = {};
+      for (std::size_t c = worker.next_piece(); c < chunks; c = worker.next_piece()) {
+        const auto* words = reinterpret_cast<const std::uint64_t*>(buffer.data() + c * kChunk);
+        for (std::size_t i = 0; i < kChunk / 8; i += 8) {
+          for (int j = 0; j < 8; j++) sums[j] += words[i + j];
+        }
+      }
+      for (const std::uint64_t s : sums) keep.fetch_add(s, std::memory_order_relaxed);
+    });
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - before;
+    best = std::max(best, static_cast<double>(buffer.size()) / took.count());
+  }
+  return best;
+}
+
+}  // namespace fucina

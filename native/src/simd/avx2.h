@@ -1,0 +1,131 @@
+// The lanes of AVX2 with FMA and F16C. The meaning of every operation is given in generic.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "base/half.h"
+
+namespace fucina {
+
+FUCINA_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+struct Avx2 {
+  using F = __m256;
+  struct I32 {
+    __m256i v;
+  };
+  struct I16 {
+    __m256i v;
+  };
+  struct U8 {
+    __m256i v;
+  };
+
+  FUCINA_INLINE F zero() { return _mm256_setzero_ps(); }
+  FUCINA_INLINE F set(float x) { return _mm256_set1_ps(x); }
+  FUCINA_INLINE F load(const float* p) { return _mm256_loadu_ps(p); }
+  FUCINA_INLINE void store(float* p, F a) { _mm256_storeu_ps(p, a); }
+  FUCINA_INLINE F load_half(const std::uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  FUCINA_INLINE void store_half(std::uint16_t* p, F a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+  }
+  FUCINA_INLINE F load_bfloat(const std::uint16_t* p) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+  }
+  FUCINA_INLINE F load_bytes(const std::int8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  FUCINA_INLINE F add(F a, F b) { return _mm256_add_ps(a, b); }
+  FUCINA_INLINE F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  FUCINA_INLINE F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  FUCINA_INLINE F div(F a, F b) { return _mm256_div_ps(a, b); }
+  FUCINA_INLINE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  FUCINA_INLINE F max(F a, F b) { return _mm256_max_ps(a, b); }
+  FUCINA_INLINE F min(F a, F b) { return _mm256_min_ps(a, b); }
+  FUCINA_INLINE F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+  FUCINA_INLINE F to_float(I32 a) { return _mm256_cvtepi32_ps(a.v); }
+  FUCINA_INLINE I32 round(F a) { return {_mm256_cvtps_epi32(a)}; }
+  FUCINA_INLINE F power_of_two(I32 n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n.v, _mm256_set1_epi32(127)), 23));
+  }
+  FUCINA_INLINE F where_greater(F x, F limit, F a) { return _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_GT_OQ), a); }
+  FUCINA_INLINE void store_bytes(std::int8_t* p, I32 a) {
+    const __m256i words = _mm256_packs_epi32(a.v, a.v);
+    const __m256i bytes = _mm256_packs_epi16(words, words);
+    const int low = _mm256_extract_epi32(bytes, 0), high = _mm256_extract_epi32(bytes, 4);
+    std::memcpy(p, &low, 4);
+    std::memcpy(p + 4, &high, 4);
+  }
+  FUCINA_INLINE std::int32_t sum(I32 a) {
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+  }
+
+  FUCINA_INLINE I32 zero_i32() { return {_mm256_setzero_si256()}; }
+  FUCINA_INLINE I32 set_i32(std::int32_t x) { return {_mm256_set1_epi32(x)}; }
+  FUCINA_INLINE I32 add(I32 a, I32 b) { return {_mm256_add_epi32(a.v, b.v)}; }
+  FUCINA_INLINE I32 sub(I32 a, I32 b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+  template <int n>
+  FUCINA_INLINE I32 shift_left(I32 a) {
+    return {_mm256_slli_epi32(a.v, n)};
+  }
+
+  FUCINA_INLINE I16 zero_i16() { return {_mm256_setzero_si256()}; }
+  FUCINA_INLINE I16 add(I16 a, I16 b) { return {_mm256_add_epi16(a.v, b.v)}; }
+  FUCINA_INLINE I32 dot_pairs(I16 a, I16 b) { return {_mm256_madd_epi16(a.v, b.v)}; }
+  FUCINA_INLINE I32 sum_pairs(I16 a) { return {_mm256_madd_epi16(a.v, _mm256_set1_epi16(1))}; }
+  FUCINA_INLINE __m256i four_bytes(const std::int8_t* x4) {
+    std::int32_t bits;
+    std::memcpy(&bits, x4, 4);
+    return _mm256_set1_epi32(bits);
+  }
+  FUCINA_INLINE I16 dot_bytes(U8 w, const std::int8_t* x4) { return {_mm256_maddubs_epi16(w.v, four_bytes(x4))}; }
+  struct Signed {
+    __m256i w, magnitude;
+  };
+  FUCINA_INLINE Signed load_signed(const std::uint8_t* p) {
+    const __m256i w = load_u8(p).v;
+    return {w, _mm256_abs_epi8(w)};
+  }
+  FUCINA_INLINE I32 dot_signed(Signed s, const std::int8_t* x4) {
+    const __m256i pairs = _mm256_maddubs_epi16(s.magnitude, _mm256_sign_epi8(four_bytes(x4), s.w));
+    return {_mm256_madd_epi16(pairs, _mm256_set1_epi16(1))};
+  }
+  FUCINA_INLINE I16 twice_i8(const std::uint8_t* p) { return interleave_i8(p, p); }
+  FUCINA_INLINE I16 interleave_i8(const std::uint8_t* a, const std::uint8_t* b) {
+    const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(a));
+    const __m128i high = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(b));
+    return {_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(low, high))};
+  }
+  FUCINA_INLINE I16 set_pair(const std::int16_t* p) {
+    std::int32_t bits;
+    std::memcpy(&bits, p, 4);
+    return {_mm256_set1_epi32(bits)};
+  }
+
+  FUCINA_INLINE U8 load_u8(const std::uint8_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+  }
+  FUCINA_INLINE U8 low_nibbles(U8 a) { return {_mm256_and_si256(a.v, _mm256_set1_epi8(15))}; }
+  FUCINA_INLINE U8 high_nibbles(U8 a) {
+    return {_mm256_and_si256(_mm256_srli_epi16(a.v, 4), _mm256_set1_epi8(15))};
+  }
+  FUCINA_INLINE U8 either(U8 a, U8 b) { return {_mm256_or_si256(a.v, b.v)}; }
+  template <int first, int count>
+  FUCINA_INLINE U8 bits_to_4(U8 a) {
+    const __m256i mask = _mm256_set1_epi8(((1 << count) - 1) << 4);
+    if constexpr (first < 4) {
+      return {_mm256_and_si256(_mm256_slli_epi16(a.v, 4 - first), mask)};
+    } else {
+      return {_mm256_and_si256(_mm256_srli_epi16(a.v, first - 4), mask)};
+    }
+  }
+};
+
+}  // namespace fucina

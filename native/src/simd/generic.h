@@ -1,0 +1,146 @@
+// The portable lanes: plain arrays and loops that any C++ compiler understands and most vectorize.
+//
+// A lane policy offers eight f32 lanes (F), eight i32 lanes (I32), sixteen i16 lanes (I16) and thirty-two bytes (U8).
+// Kernels are written once against it. Every operation is exact or correctly rounded, so every policy gives the same bits.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/half.h"
+
+namespace fucina {
+
+#if defined(__aarch64__) || defined(__FMA__)
+FUCINA_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#else
+// a * b + c rounded once, without the instruction. The product is exact in double; the sum is rounded to odd, so that the
+// second rounding, to float, cannot go wrong (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+FUCINA_INLINE float fused(float a, float b, float c) {
+  const double product = static_cast<double>(a) * static_cast<double>(b);
+  const double addend = static_cast<double>(c);
+  const double sum = product + addend;
+  const double back = sum - product;
+  const double error = (product - (sum - back)) + (addend - back);
+  std::uint64_t bits = std::bit_cast<std::uint64_t>(sum);
+  const bool inexact = (error < 0) | (error > 0);  // false for NaN: infinities pass through untouched
+  if (inexact & !(bits & 1)) bits += ((error > 0) == (sum > 0)) ? 1 : -1;
+  return static_cast<float>(std::bit_cast<double>(bits));
+}
+#endif
+
+struct Generic {
+  struct F {
+    float v[8];
+  };
+  struct I32 {
+    std::int32_t v[8];
+  };
+  struct I16 {
+    std::int16_t v[16];
+  };
+  struct U8 {
+    std::uint8_t v[32];
+  };
+
+#define FUCINA_LANES(type, n, expression)     \
+  type r;                                     \
+  for (int i = 0; i < n; i++) r.v[i] = expression; \
+  return r
+
+  FUCINA_INLINE F zero() { return F{}; }
+  FUCINA_INLINE F set(float x) { FUCINA_LANES(F, 8, x); }
+  FUCINA_INLINE F load(const float* p) { FUCINA_LANES(F, 8, p[i]); }
+  FUCINA_INLINE void store(float* p, F a) { std::memcpy(p, a.v, sizeof a.v); }
+  FUCINA_INLINE F load_half(const std::uint16_t* p) { FUCINA_LANES(F, 8, half_to_float(p[i])); }
+  FUCINA_INLINE void store_half(std::uint16_t* p, F a) {
+    for (int i = 0; i < 8; i++) p[i] = float_to_half(a.v[i]);
+  }
+  FUCINA_INLINE F load_bfloat(const std::uint16_t* p) { FUCINA_LANES(F, 8, bfloat_to_float(p[i])); }
+  FUCINA_INLINE F load_bytes(const std::int8_t* p) { FUCINA_LANES(F, 8, static_cast<float>(p[i])); }
+  FUCINA_INLINE F add(F a, F b) { FUCINA_LANES(F, 8, a.v[i] + b.v[i]); }
+  FUCINA_INLINE F sub(F a, F b) { FUCINA_LANES(F, 8, a.v[i] - b.v[i]); }
+  FUCINA_INLINE F mul(F a, F b) { FUCINA_LANES(F, 8, a.v[i] * b.v[i]); }
+  FUCINA_INLINE F div(F a, F b) { FUCINA_LANES(F, 8, a.v[i] / b.v[i]); }
+  FUCINA_INLINE F fma(F a, F b, F c) { FUCINA_LANES(F, 8, fused(a.v[i], b.v[i], c.v[i])); }
+  FUCINA_INLINE F max(F a, F b) { FUCINA_LANES(F, 8, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }  // b when unordered
+  FUCINA_INLINE F min(F a, F b) { FUCINA_LANES(F, 8, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
+  FUCINA_INLINE F abs(F a) { FUCINA_LANES(F, 8, __builtin_fabsf(a.v[i])); }
+  FUCINA_INLINE F to_float(I32 a) { FUCINA_LANES(F, 8, static_cast<float>(a.v[i])); }
+  // Round to the nearest even integer; |a| < 2^22.
+  FUCINA_INLINE I32 round(F a) {
+    FUCINA_LANES(I32, 8, std::bit_cast<std::int32_t>(a.v[i] + 12582912.0f) - 0x4b400000);
+  }
+  // 2^n for -127 < n < 128.
+  FUCINA_INLINE F power_of_two(I32 n) { FUCINA_LANES(F, 8, std::bit_cast<float>((n.v[i] + 127) << 23)); }
+  // `a` where x > limit, else 0.
+  FUCINA_INLINE F where_greater(F x, F limit, F a) { FUCINA_LANES(F, 8, x.v[i] > limit.v[i] ? a.v[i] : 0.0f); }
+  FUCINA_INLINE void store_bytes(std::int8_t* p, I32 a) {
+    for (int i = 0; i < 8; i++) p[i] = static_cast<std::int8_t>(a.v[i]);
+  }
+  FUCINA_INLINE std::int32_t sum(I32 a) {
+    std::int32_t total = 0;
+    for (int i = 0; i < 8; i++) total += a.v[i];
+    return total;
+  }
+
+  FUCINA_INLINE I32 zero_i32() { return I32{}; }
+  FUCINA_INLINE I32 set_i32(std::int32_t x) { FUCINA_LANES(I32, 8, x); }
+  FUCINA_INLINE I32 add(I32 a, I32 b) { FUCINA_LANES(I32, 8, a.v[i] + b.v[i]); }
+  FUCINA_INLINE I32 sub(I32 a, I32 b) { FUCINA_LANES(I32, 8, a.v[i] - b.v[i]); }
+  template <int n>
+  FUCINA_INLINE I32 shift_left(I32 a) {
+    FUCINA_LANES(I32, 8, a.v[i] * (1 << n));
+  }
+
+  FUCINA_INLINE I16 zero_i16() { return I16{}; }
+  FUCINA_INLINE I16 add(I16 a, I16 b) { FUCINA_LANES(I16, 16, static_cast<std::int16_t>(a.v[i] + b.v[i])); }
+  // Sums of neighboring products: lane i = a[2i] * b[2i] + a[2i+1] * b[2i+1].
+  FUCINA_INLINE I32 dot_pairs(I16 a, I16 b) {
+    FUCINA_LANES(I32, 8, a.v[2 * i] * b.v[2 * i] + a.v[2 * i + 1] * b.v[2 * i + 1]);
+  }
+  FUCINA_INLINE I32 sum_pairs(I16 a) { FUCINA_LANES(I32, 8, a.v[2 * i] + a.v[2 * i + 1]); }
+  // Unsigned bytes times the same four signed bytes of every lane; the caller keeps the sums inside 16 bits.
+  FUCINA_INLINE I16 dot_bytes(U8 w, const std::int8_t* x4) {
+    FUCINA_LANES(I16, 16,
+                 static_cast<std::int16_t>(w.v[2 * i] * x4[2 * i % 4] + w.v[2 * i + 1] * x4[(2 * i + 1) % 4]));
+  }
+  // Signed bytes times the same four signed bytes of every lane (none of x4 is -128), four to a 32-bit lane.
+  struct Signed {
+    U8 w;
+  };
+  FUCINA_INLINE Signed load_signed(const std::uint8_t* p) { return {load_u8(p)}; }
+  FUCINA_INLINE I32 dot_signed(Signed s, const std::int8_t* x4) {
+    I32 r{};
+    for (int i = 0; i < 32; i++) r.v[i / 4] += static_cast<std::int8_t>(s.w.v[i]) * x4[i % 4];
+    return r;
+  }
+  // Eight signed or unsigned bytes, each twice in neighboring 16-bit lanes.
+  FUCINA_INLINE I16 twice_i8(const std::uint8_t* p) {
+    FUCINA_LANES(I16, 16, static_cast<std::int16_t>(static_cast<std::int8_t>(p[i / 2])));
+  }
+  // Two rows of eight bytes, interleaved into 16-bit lanes: a[0], b[0], a[1], b[1], ...
+  FUCINA_INLINE I16 interleave_i8(const std::uint8_t* a, const std::uint8_t* b) {
+    FUCINA_LANES(I16, 16, static_cast<std::int16_t>(static_cast<std::int8_t>(i % 2 ? b[i / 2] : a[i / 2])));
+  }
+  // The same two 16-bit values in every 32-bit lane.
+  FUCINA_INLINE I16 set_pair(const std::int16_t* p) { FUCINA_LANES(I16, 16, p[i % 2]); }
+
+  FUCINA_INLINE U8 load_u8(const std::uint8_t* p) {
+    U8 r;
+    std::memcpy(r.v, p, 32);
+    return r;
+  }
+  FUCINA_INLINE U8 low_nibbles(U8 a) { FUCINA_LANES(U8, 32, a.v[i] & 15); }
+  FUCINA_INLINE U8 high_nibbles(U8 a) { FUCINA_LANES(U8, 32, a.v[i] >> 4); }
+  FUCINA_INLINE U8 either(U8 a, U8 b) { FUCINA_LANES(U8, 32, a.v[i] | b.v[i]); }
+  // Bits first .. first + count - 1 of each byte, moved to bit 4.
+  template <int first, int count>
+  FUCINA_INLINE U8 bits_to_4(U8 a) {
+    FUCINA_LANES(U8, 32, static_cast<std::uint8_t>(((a.v[i] >> first) & ((1 << count) - 1)) << 4));
+  }
+#undef FUCINA_LANES
+};
+
+}  // namespace fucina

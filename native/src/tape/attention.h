@@ -1,0 +1,43 @@
+// One layer's attention: normalize and rotate, write K and V into the pool, attend.
+#pragma once
+
+#include <optional>
+
+#include "tape/product.h"
+
+namespace fucina {
+
+struct AttentionShape {
+  int heads, kv_heads, d_head, d_rotary;
+  bool halves;  // rope pairs (i, i + d_rotary/2) instead of (2i, 2i+1)
+  float scale;
+  int window;  // 0: everything before
+};
+
+// Where a layer's K and V lie in the pool.
+struct KvLayout {
+  std::uint8_t* pool;
+  std::size_t block_bytes, k_offset, v_offset, head_bytes;
+  bool q8;
+};
+
+class AttentionOp final : public Op {
+ public:
+  AttentionOp(std::string op_name, const Kernels& kernels, int threads, AttentionShape shape, KvLayout kv,
+              std::optional<NormWeights> q_norm, std::optional<NormWeights> k_norm, std::shared_ptr<Slab> q,
+              std::shared_ptr<Slab> k, std::shared_ptr<Slab> v, std::shared_ptr<Slab> angles, std::shared_ptr<Slab> out);
+  void run(Worker& worker, const Pass& pass) override;
+
+ private:
+  void store(const Span& span, int row, int kv_head) const;
+  void attend(int thread, const Span& span, int kv_head, int begin, int end) const;
+
+  const Kernels& kernels_;
+  const AttentionShape shape_;
+  const KvLayout kv_;
+  std::optional<NormWeights> q_norm_, k_norm_;
+  std::shared_ptr<Slab> q_, k_, v_, angles_, out_;
+  Buffer scratch_;
+};
+
+}  // namespace fucina

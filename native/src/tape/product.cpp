@@ -1,0 +1,156 @@
+#include "tape/product.h"
+
+#include <algorithm>
+
+namespace fucina {
+
+namespace {
+// Tiles taken at a time: small enough for the second-level cache and for fair shares, large enough to be worth fetching.
+constexpr std::size_t kPieceBytes = 64 * 1024;
+constexpr int kPiecesPerThread = 8;
+}  // namespace
+
+PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const std::uint8_t* raw, int n_in, int n_out,
+                           int threads)
+    : format(weight_format), d_in(n_in), d_out(n_out), raw_(raw) {
+  const int columns = kernels.tile_columns(format);
+  tiles_ = (d_out + columns - 1) / columns;
+  const std::size_t tile_bytes = kernels.tile_bytes(format, d_in);
+  if (tile_bytes == 0) return;
+  packed_ = Buffer(tile_bytes * static_cast<std::size_t>(tiles_));
+  constexpr int kTilesPerPiece = 16;
+  Team::instance().run(threads, [&](Worker& worker) {
+    for (int t = worker.next_piece() * kTilesPerPiece; t < tiles_; t = worker.next_piece() * kTilesPerPiece) {
+      kernels.pack(format, raw, d_in, d_out, t, std::min(t + kTilesPerPiece, tiles_), packed_.data());
+    }
+  });
+  const FormatInfo info = format_info(format);
+  forget_pages(raw, static_cast<std::size_t>(d_in / info.block_weights) * info.block_bytes * d_out);
+}
+
+std::size_t PackedWeight::bytes() const {
+  const FormatInfo info = format_info(format);
+  if (packed_.data()) return packed_.size();
+  return static_cast<std::size_t>(d_in / info.block_weights) * info.block_bytes * static_cast<std::size_t>(d_out);
+}
+
+void Workspace::reserve(int d_in) {
+  if (d_in <= widest_) return;
+  widest_ = d_in;
+  const auto make = [&](std::size_t rows) {
+    const std::size_t n = rows * static_cast<std::size_t>((d_in + 255) / 256 * 256);
+    return Rows{Buffer(4 * n),      Buffer(n),           Buffer(n / 32 * 4),  Buffer(n / 32 * 4), Buffer(n / 32 * 4),
+                Buffer(n),          Buffer(n / 256 * 4), Buffer(n / 16 * 2), Buffer(n / 32 * 2)};
+  };
+  shared_ = make(static_cast<std::size_t>(max_rows));
+  for (Rows& rows : own_) rows = make(1);
+}
+
+LinearOp::LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<Workspace> workspace,
+                   std::shared_ptr<Slab> x, std::optional<NormWeights> norm, std::optional<GateInput> gate,
+                   std::vector<Projection> projections, bool only_logit_rows)
+    : Op(std::move(op_name)),
+      kernels_(kernels),
+      workspace_(std::move(workspace)),
+      x_(std::move(x)),
+      norm_(std::move(norm)),
+      gate_(std::move(gate)),
+      projections_(std::move(projections)),
+      only_logit_rows_(only_logit_rows) {
+  workspace_->reserve(x_->width);
+  for (const Projection& p : projections_) {
+    const ActivationKind kind = format_info(p.weight->format).activation;
+    rows32_ |= kind == ActivationKind::Block32;
+    rows256_ |= kind == ActivationKind::Block256;
+    total_tiles_ += p.weight->tiles();
+  }
+}
+
+// Norm or gate one row of x and quantize it into slot `slot`. Returns the f32 row.
+const float* LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot) const {
+  const int n = x_->width;
+  const std::size_t at = static_cast<std::size_t>(slot) * n;
+  const float* source = x_->row(source_row);
+  const float* x = source;
+  float* own = rows.x.as<float>() + at;
+  if (norm_) {
+    kernels_.rms_norm(source, norm_->weight.data(), norm_->eps, n, own);
+    x = own;
+  } else if (gate_) {
+    const auto gate = gate_->activation == Activation::Silu ? kernels_.gate_silu : kernels_.gate_gelu;
+    gate(source, gate_->up->row(source_row), n, own);
+    x = own;
+  }
+  if (rows32_) {
+    kernels_.quantize32(x, n, rows.q32.as<std::int8_t>() + at, rows.d32.as<float>() + at / 32,
+                        rows.d_sum32.as<float>() + at / 32, rows.sum32.as<std::int32_t>() + at / 32);
+  }
+  if (rows256_) {
+    kernels_.quantize256(x, n, rows.q256.as<std::int8_t>() + at, rows.d256.as<float>() + at / 256,
+                         rows.sum16_256.as<std::int16_t>() + at / 16, rows.sum32_256.as<std::int16_t>() + at / 32);
+  }
+  return x;
+}
+
+// Tiles [begin, end) of all projections, counted one projection after the other.
+void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows, int begin, int end) const {
+  int base = 0;
+  for (const Projection& p : projections_) {
+    const int first = std::max(begin - base, 0), last = std::min(end - base, p.weight->tiles());
+    base += p.weight->tiles();
+    if (first >= last) continue;
+    const LinearArgs args{
+        .format = p.weight->format,
+        .weights = p.weight->data(),
+        .d_in = p.weight->d_in,
+        .d_out = p.weight->d_out,
+        .rows = n_rows,
+        .x = x,
+        .rows32 = {rows.q32.as<std::int8_t>(), rows.d32.as<float>(), rows.d_sum32.as<float>(),
+                   rows.sum32.as<std::int32_t>()},
+        .rows256 = {rows.q256.as<std::int8_t>(), rows.d256.as<float>(), rows.sum16_256.as<std::int16_t>(),
+                    rows.sum32_256.as<std::int16_t>()},
+        .out = p.out->row(0),
+        .out_stride = static_cast<std::size_t>(p.out->width),
+        .bias = p.bias.empty() ? nullptr : p.bias.data(),
+        .accumulate = p.accumulate,
+    };
+    kernels_.linear(args, first, last);
+  }
+}
+
+void LinearOp::run(Worker& worker, const Pass& pass) {
+  const int n_rows = only_logit_rows_ ? static_cast<int>(pass.logit_rows.size()) : pass.rows();
+  if (n_rows == 0) return;
+  const auto source = [&](int slot) { return only_logit_rows_ ? pass.logit_rows[static_cast<std::size_t>(slot)] : slot; };
+  const bool single = n_rows == 1;
+  const Workspace::Rows& rows = single ? workspace_->own(worker.index) : workspace_->shared();
+  const float* x = rows.x.as<float>();
+  if (single) {
+    x = prepare(rows, source(0), 0);
+  } else {
+    for (int slot = worker.next_piece(); slot < n_rows; slot = worker.next_piece()) prepare(rows, source(slot), slot);
+    worker.barrier();
+    if (!norm_ && !gate_) x = x_->row(0);
+  }
+  const std::size_t tile_bytes = projections_[0].weight->bytes() / static_cast<std::size_t>(projections_[0].weight->tiles());
+  const int by_size = static_cast<int>(std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(tile_bytes, 1), 1));
+  const int by_share = std::max(total_tiles_ / (kPiecesPerThread * worker.count), 1);
+  const int piece = std::min(by_size, by_share);
+  for (int t = worker.next_piece() * piece; t < total_tiles_; t = worker.next_piece() * piece) {
+    multiply(rows, x, n_rows, t, std::min(t + piece, total_tiles_));
+  }
+}
+
+AddNormOp::AddNormOp(std::string op_name, const Kernels& kernels, std::shared_ptr<Slab> x, std::shared_ptr<Slab> y,
+                     NormWeights norm)
+    : Op(std::move(op_name)), kernels_(kernels), x_(std::move(x)), y_(std::move(y)), norm_(std::move(norm)) {}
+
+void AddNormOp::run(Worker& worker, const Pass& pass) {
+  for (int r = worker.next_piece(); r < pass.rows(); r = worker.next_piece()) {
+    kernels_.rms_norm(y_->row(r), norm_.weight.data(), norm_.eps, y_->width, y_->row(r));
+    kernels_.add(y_->row(r), x_->width, x_->row(r));
+  }
+}
+
+}  // namespace fucina

@@ -1,0 +1,104 @@
+// Products of one prepared input with several weights: the heavy part of a layer, and of the output head.
+#pragma once
+
+#include <optional>
+
+#include "tape/tape.h"
+
+namespace fucina {
+
+// A weight in the form its tier computes from: packed tiles, or the raw rows themselves.
+class PackedWeight {
+ public:
+  // `raw` is borrowed: it must outlive the weight where the tier packs nothing. The pages of a packed weight are given back.
+  PackedWeight(const Kernels& kernels, Format format, const std::uint8_t* raw, int d_in, int d_out, int threads);
+
+  const Format format;
+  const int d_in, d_out;
+  const std::uint8_t* data() const { return packed_.data() ? packed_.data() : raw_; }
+  int tiles() const { return tiles_; }
+  std::size_t bytes() const;
+
+ private:
+  const std::uint8_t* raw_;
+  int tiles_;
+  Buffer packed_;
+};
+
+// Room for the prepared rows of one op at a time, shared by all ops of a backend.
+class Workspace {
+ public:
+  Workspace(int max_rows, int threads) : max_rows(max_rows), threads(threads), own_(threads) {}
+  void reserve(int d_in);
+
+  struct Rows {
+    Buffer x, q32, d32, d_sum32, sum32, q256, d256, sum16_256, sum32_256;
+  };
+  const Rows& shared() const { return shared_; }
+  // One row for each thread alone: a single row is prepared by everybody, which is cheaper than waiting for one.
+  const Rows& own(int thread) const { return own_[static_cast<std::size_t>(thread)]; }
+
+  const int max_rows, threads;
+
+ private:
+  int widest_ = 0;
+  Rows shared_;
+  std::vector<Rows> own_;
+};
+
+struct NormWeights {
+  std::vector<float> weight;
+  float eps;
+};
+
+enum class Activation { Silu, Gelu };
+
+struct GateInput {
+  std::shared_ptr<Slab> up;
+  Activation activation;
+};
+
+struct Projection {
+  std::shared_ptr<PackedWeight> weight;
+  std::shared_ptr<Slab> out;
+  std::vector<float> bias;  // empty: none
+  bool accumulate;
+};
+
+class LinearOp final : public Op {
+ public:
+  // With `only_logit_rows` (the output head; it has a norm) the product reads row logit_rows[i] of x and writes row i.
+  LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<Workspace> workspace, std::shared_ptr<Slab> x,
+           std::optional<NormWeights> norm, std::optional<GateInput> gate, std::vector<Projection> projections,
+           bool only_logit_rows);
+  void run(Worker& worker, const Pass& pass) override;
+
+ private:
+  const float* prepare(const Workspace::Rows& rows, int source_row, int slot) const;
+  void multiply(const Workspace::Rows& rows, const float* x, int n_rows, int begin, int end) const;
+
+  const Kernels& kernels_;
+  std::shared_ptr<Workspace> workspace_;
+  std::shared_ptr<Slab> x_;
+  std::optional<NormWeights> norm_;
+  std::optional<GateInput> gate_;
+  std::vector<Projection> projections_;
+  const bool only_logit_rows_;
+  bool rows32_ = false, rows256_ = false;
+  int total_tiles_ = 0;
+};
+
+// x += norm(y)
+class AddNormOp final : public Op {
+ public:
+  AddNormOp(std::string op_name, const Kernels& kernels, std::shared_ptr<Slab> x, std::shared_ptr<Slab> y,
+            NormWeights norm);
+  void run(Worker& worker, const Pass& pass) override;
+
+ private:
+  const Kernels& kernels_;
+  std::shared_ptr<Slab> x_, y_;
+  NormWeights norm_;
+};
+
+}  // namespace fucina

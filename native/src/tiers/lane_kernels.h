@@ -1,0 +1,31 @@
+// The table of a tier, filled from the templates with that tier's lanes.
+#pragma once
+
+#include "kernels/attend.h"
+#include "kernels/linear.h"
+#include "kernels/pack.h"
+#include "kernels/rows.h"
+
+namespace fucina {
+
+template <class V>
+constexpr Kernels lane_kernels(const char* name) {
+  return {
+      .name = name,
+      .tile_columns = packed_tile_columns,
+      .tile_bytes = packed_tile_bytes,
+      .pack = pack_tiles,
+      .linear = linear<V>,
+      .rms_norm = rms_norm<V>,
+      .gate_silu = gate_silu<V>,
+      .gate_gelu = gate_gelu<V>,
+      .add = add_row<V>,
+      .quantize32 = quantize32<V>,
+      .quantize256 = quantize256<V>,
+      .rotate = rotate<V>,
+      .store_kv = store_kv<V>,
+      .attend = attend<V>,
+  };
+}
+
+}  // namespace fucina

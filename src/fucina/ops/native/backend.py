@@ -1,0 +1,165 @@
+"""The verbs on the compiled kernels: check, bind handles, run a whole tape in one call without the GIL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fucina.errors import ConfigError, ShapeError
+from fucina.ops.batch import Batch
+from fucina.ops.guards import check_attention, check_linear, check_norm, check_table, require_equal
+from fucina.ops.seam import AttentionSpec, BoundOp, Gate, Projection, RmsNorm, Slab
+from fucina.storage.kv.pool import KvPool
+from fucina.storage.weights import Weight
+
+#: Activation slabs are padded to whole vectors of eight f32 values.
+_LANES = 8
+
+
+class NativeOps:
+    """A backend over `fucina._native`: one instruction tier, one thread count (see ops/seam.py for the verbs)."""
+
+    def __init__(self, module: ModuleType, *, max_rows: int, threads: int, tier: str | None) -> None:
+        """Raises ConfigError for a tier that this build does not have or this processor cannot run."""
+        self._module = module
+        try:
+            self._backend = module.Backend(max_rows, threads, tier or "")
+        except ValueError as error:
+            raise ConfigError("instruction tier", got=tier, expected=str(error)) from None
+        self._max_rows = max_rows
+        self._borrowed: list[object] = []  # what bound ops read without owning
+        self._pool: KvPool | None = None
+        self._tape: tuple[Sequence[BoundOp], Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """'native/' and the tier."""
+        return f"native/{self._backend.tier}"
+
+    @property
+    def max_rows(self) -> int:
+        """Rows that a pass can take."""
+        return self._max_rows
+
+    @property
+    def threads(self) -> int:
+        """Threads that a pass runs on."""
+        return int(self._backend.threads)
+
+    def slab(self, width: int) -> Slab:
+        """A new buffer (max_rows, width) f32; width is a multiple of 8."""
+        if width < 1 or width % _LANES:
+            raise ShapeError("slab width", expected=f"a multiple of {_LANES}", got=width)
+        return cast(Slab, self._backend.slab(width))
+
+    def embed(self, name: str, table: Weight, out: Slab, *, scale: float = 1.0) -> BoundOp:
+        """Bind the look-up of token rows."""
+        check_table(name, table, out.width)
+        self._borrowed.append(table)
+        return self._backend.embed(name, table.data, table.format.type_id, table.shape[0], scale, out)
+
+    def rope_angles(self, name: str, inv_freq: NDArray[np.float64], out: Slab, *, magnitude: float = 1.0) -> BoundOp:
+        """Bind the cosines and sines of every row's position."""
+        require_equal(f"{name}: frequencies", inv_freq.shape, (out.width // 2,))
+        return self._backend.angles(name, np.ascontiguousarray(inv_freq, np.float64), magnitude, out)
+
+    def linear(
+        self,
+        name: str,
+        x: Slab,
+        projections: Sequence[Projection],
+        *,
+        norm: RmsNorm | None = None,
+        gate: Gate | None = None,
+    ) -> BoundOp:
+        """Bind several products of one input."""
+        check_linear(name, x, tuple(projections), norm, gate)
+        native_gate = None if gate is None else self._module.Gate(gate.up, gate.activation == "gelu")
+        bound = [self._projection(p) for p in projections]
+        return self._backend.linear(name, x, self._norm(norm), native_gate, bound, False)
+
+    def attention(self, name: str, spec: AttentionSpec, q: Slab, k: Slab, v: Slab, angles: Slab, out: Slab) -> BoundOp:
+        """Bind one layer's attention over the bound pool."""
+        check_attention(name, spec, q, k, v, angles, out)
+        if self._pool is None:
+            raise ShapeError(f"{name}: KV pool", expected="bind_pool first", got="none")
+        geometry = self._pool.geometry
+        layer = geometry.layers[spec.layer]
+        require_equal(f"{name}: heads of the pool", (layer.kv_heads, layer.d_head), (spec.kv_heads, spec.d_head))
+        k_offset = geometry.layer_offset(spec.layer)
+        shape = self._module.AttentionShape(
+            heads=spec.heads,
+            kv_heads=spec.kv_heads,
+            d_head=spec.d_head,
+            d_rotary=spec.d_rotary,
+            halves=spec.rope_style == "halves",
+            scale=spec.scale,
+            window=spec.window or 0,
+        )
+        return self._backend.attention(
+            name,
+            shape,
+            k_offset=k_offset,
+            v_offset=k_offset + geometry.layer_bytes(spec.layer) // 2,
+            head_bytes=geometry.head_bytes(spec.d_head),
+            q_norm=self._norm(spec.q_norm),
+            k_norm=self._norm(spec.k_norm),
+            q=q,
+            k=k,
+            v=v,
+            angles=angles,
+            out=out,
+        )
+
+    def add_norm(self, name: str, x: Slab, y: Slab, norm: RmsNorm) -> BoundOp:
+        """Bind x += norm(y)."""
+        require_equal(f"{name}: widths", y.width, x.width)
+        check_norm(name, norm, x.width)
+        return self._backend.add_norm(name, x, y, self._norm(norm))
+
+    def head(self, name: str, x: Slab, norm: RmsNorm, weight: Weight, out: Slab) -> BoundOp:
+        """Bind the logits of the rows that want them; `out` may be wider than the vocabulary by less than 8."""
+        check_norm(name, norm, x.width)
+        require_equal(f"{name}: d_in of {weight.name}", weight.d_in, x.width)
+        if not 0 <= out.width - weight.d_out < _LANES:
+            raise ShapeError(f"{name}: width of logits", expected=weight.d_out, got=out.width)
+        projection = self._projection(Projection(weight, out))
+        return self._backend.linear(name, x, self._norm(norm), None, [projection], True)
+
+    def bind_pool(self, pool: KvPool) -> None:
+        """Name the pool that attention ops bound after this read and write."""
+        self._pool = pool
+        memory = np.frombuffer(pool.memory, np.uint8)
+        self._borrowed.append(memory)
+        self._backend.bind_pool(memory, pool.geometry.block_bytes, pool.geometry.format == "q8_0")
+
+    def run(self, tape: Sequence[BoundOp], batch: Batch) -> None:
+        """Run the ops in order over all rows of `batch`, in one call, without the GIL."""
+        try:
+            self._backend.run(self._native_tape(tape), batch.spans)
+        except ValueError as error:
+            raise ShapeError("batch", expected="rows, tokens and blocks in bounds", got=str(error)) from None
+
+    def profile(self, tape: Sequence[BoundOp], batch: Batch) -> list[tuple[str, int]]:
+        """Run like `run`; gives every op's name and the nanoseconds it took, waiting for the slowest thread included."""
+        spent = self._backend.profile(self._native_tape(tape), batch.spans)
+        return [(op.name, took) for op, took in zip(tape, spent, strict=True)]
+
+    def _native_tape(self, tape: Sequence[BoundOp]) -> Any:
+        if self._tape is None or self._tape[0] is not tape:
+            self._tape = (tape, self._module.Tape(list(tape)))
+        return self._tape[1]
+
+    def _norm(self, norm: RmsNorm | None) -> Any:
+        return None if norm is None else self._module.Norm(np.ascontiguousarray(norm.weight, np.float32), norm.eps)
+
+    def _projection(self, projection: Projection) -> Any:
+        weight = projection.weight
+        self._borrowed.append(weight)
+        packed = self._backend.weight(weight.data, weight.format.type_id, weight.d_in, weight.d_out)
+        bias = None if projection.bias is None else np.ascontiguousarray(projection.bias, np.float32)
+        return self._module.Projection(packed, projection.out, bias, projection.accumulate)

@@ -1,0 +1,105 @@
+"""Every tier's products equal the scalar oracle's, bit for bit, for every format, over ragged shapes and rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fucina.core.formats import SUPPORTED, Format
+from fucina.core.nativelib import Native, open_native
+from fucina.ops.batch import Batch, Span
+from fucina.ops.native import NativeOps
+from fucina.ops.seam import Gate, Projection, RmsNorm
+from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
+from fucina.storage.kv.pool import KvPool
+from fucina.storage.weights import Weight
+
+native = open_native()
+if not isinstance(native, Native):
+    pytest.skip("the extension is not built", allow_module_level=True)
+
+TIERS = [name for name, runs in native.module.tiers() if runs and name != "scalar"]
+ROWS = [1, 2, 3, 4, 5, 7, 9, 17, 33, 64, 65, 67]
+
+
+def random_weight(format: Format, d_out: int, d_in: int, seed: int) -> Weight:
+    """Random blocks whose f16 scales are ordinary numbers: any byte pattern is a valid quant, but not a valid scale."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, (d_out * d_in // format.block_weights, format.block_bytes), dtype=np.uint8)
+    scale = lambda n: rng.normal(0, 0.02, (n, 1)).astype(np.float16).view(np.uint8)  # noqa: E731
+    if format.name == "F32":
+        blocks = rng.normal(0, 1, (len(blocks), 1)).astype(np.float32).view(np.uint8)
+    elif format.name == "F16":
+        blocks = rng.normal(0, 1, (len(blocks), 1)).astype(np.float16).view(np.uint8)
+    elif format.name == "BF16":
+        blocks = (rng.normal(0, 1, (len(blocks), 1)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    elif format.name == "Q6_K":
+        blocks[:, 208:] = scale(len(blocks))
+    else:
+        blocks[:, :2] = scale(len(blocks))
+        if format.name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K"):
+            blocks[:, 2:4] = scale(len(blocks))
+    return Weight("w", format, (d_out, d_in), np.ascontiguousarray(blocks).reshape(-1))
+
+
+def open_tier(tier: str, threads: int = 1, max_rows: int = 80) -> NativeOps:
+    assert isinstance(native, Native)
+    ops = NativeOps(native.module, max_rows=max_rows, threads=threads, tier=tier)
+    ops.bind_pool(KvPool(KvGeometry((LayerGeometry(1, 8),)), 4))
+    return ops
+
+
+def product(ops: NativeOps, weight: Weight, x: NDArray[np.float32], width: int, **kwargs: object) -> NDArray[np.float32]:
+    table = Weight("t", SUPPORTED[0], (1, 8), np.zeros(32, np.uint8))
+    embed = ops.embed("embed", table, ops.slab(8))
+    source, out = ops.slab(weight.d_in), ops.slab(width)
+    bias = np.linspace(-1, 1, weight.d_out, dtype=np.float32) if kwargs.pop("bias", False) else None
+    accumulate = bool(kwargs.pop("accumulate", False))
+    norm = kwargs.pop("norm", None)
+    gate = kwargs.pop("gate", None)
+    if gate is not None:
+        up, activation = gate  # type: ignore[misc]
+        slab = ops.slab(weight.d_in)
+        slab.array(len(x))[:] = up
+        gate = Gate(slab, activation)
+    op = ops.linear("op", source, [Projection(weight, out, bias, accumulate)], norm=norm, gate=gate)  # type: ignore[arg-type]
+    source.array(len(x))[:] = x
+    out.array(len(x))[:] = 0.5
+    ops.run((embed, op), Batch((Span([0] * len(x), 0, [0, 1, 2, 3], 0),)))
+    return out.array(len(x)).copy()
+
+
+@pytest.mark.parametrize("format", SUPPORTED.values(), ids=lambda f: f.name)
+@pytest.mark.parametrize("tier", TIERS)
+def test_equals_scalar(tier: str, format: Format) -> None:
+    d_in = 512 if format.block_weights == 256 else 96
+    for d_out in (8, 40, 104):
+        weight = random_weight(format, d_out, d_in, seed=d_out)
+        x = np.random.default_rng(1).normal(0, 1, (max(ROWS), d_in)).astype(np.float32)
+        x[0, :32] = 0
+        oracle = product(open_tier("scalar"), weight, x, d_out)
+        for rows in ROWS:
+            fast = product(open_tier(tier, threads=2), weight, x[:rows], d_out)
+            np.testing.assert_array_equal(fast.view(np.uint32), oracle[:rows].view(np.uint32))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("rows", [1, 6])
+def test_prologues_and_epilogues_equal_scalar(tier: str, rows: int) -> None:
+    rng = np.random.default_rng(2)
+    weight = random_weight(SUPPORTED[3], 24, 160, seed=3)
+    x = rng.normal(0, 3, (rows, 160)).astype(np.float32)
+    up = rng.normal(0, 1, (rows, 160)).astype(np.float32)
+    norm = RmsNorm(rng.normal(1, 0.1, 160).astype(np.float32), 1e-5)
+    for case in (
+        {"bias": True},
+        {"accumulate": True},
+        {"bias": True, "accumulate": True},
+        {"norm": norm},
+        {"gate": (up, "silu")},
+        {"gate": (up, "gelu")},
+    ):
+        oracle = product(open_tier("scalar"), weight, x, 24, **dict(case))
+        fast = product(open_tier(tier, threads=2), weight, x, 24, **dict(case))
+        np.testing.assert_array_equal(fast.view(np.uint32), oracle.view(np.uint32))
