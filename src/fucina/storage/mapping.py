@@ -18,7 +18,8 @@ def map_file(path: str | PathLike[str]) -> NDArray[np.uint8]:
     """All bytes of a regular file, (file_bytes,) uint8, read-only.
 
     The file is unmapped when the array and the last view of it are gone; it must not be shortened before that.
-    Raises UnknownModel where there is no file, NotGguf for a folder or a device, ModelFileError where it cannot be read.
+    Raises UnknownModel where there is no file, NotGguf for a folder or a device, and ModelFileError where it cannot be
+    read.
     """
     path = Path(path)
     try:

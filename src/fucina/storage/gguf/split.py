@@ -25,7 +25,7 @@ def part_paths(path: Path, n_files: int) -> list[Path]:
     if not found or int(found[3]) != n_files:
         raise BadHeader(
             path,
-            f"this is one of {n_files} parts, so its name must be NAME-0000i-of-{n_files:05d}.gguf; rename it back",
+            f"this is one of {n_files} parts, so its name must end in -0000i-of-{n_files:05d}.gguf; rename it",
         )
     paths = [path.with_name(f"{found[1]}-{i:05d}-of-{n_files:05d}.gguf") for i in range(1, n_files + 1)]
     for i, part in enumerate(paths, 1):
@@ -49,8 +49,8 @@ def check_same_model(path: Path, metadata: Mapping[str, MetadataValue], first: M
     for key, value in metadata.items():
         if key == _NUMBER or key not in first or not isinstance(value, (int, float, str)):
             continue
-        if value != first[key]:
-            raise BadHeader(path, f"'{key}' is {value!r} here and {first[key]!r} in the first part: not the same model")
+        if repr(value) != repr(first[key]):
+            raise BadHeader(path, f"'{key}' differs from the first part; these are not parts of the same model")
 
 
 def check_tensor_count(path: Path, metadata: Mapping[str, MetadataValue], n_tensors: int) -> None:

@@ -29,7 +29,7 @@ def check_vocabulary(path: Path, metadata: Mapping[str, MetadataValue]) -> None:
 
 
 def check_special_ids(path: Path, metadata: Mapping[str, MetadataValue], n_tokens: int) -> None:
-    """Check that every special token id names one of the `n_tokens` tokens. An absent id means none. Raises BadHeader."""
+    """Check that every special token id is below `n_tokens`. An absent id means none. Raises BadHeader."""
     for key, value in metadata.items():
         if not key.startswith(_PREFIX) or not key.endswith(("_token_id", "_token_ids")):
             continue
