@@ -20,8 +20,8 @@ _LOW = np.uint8(15)
 def quantize(weights: Floats, fmt: Format) -> Bytes:
     """The bytes of `weights` (..., d_in) f32 in `fmt`, (n_bytes,) uint8.
 
-    Every weight is rounded to the nearest value its block can express, scales first. Raises ShapeError where d_in is not
-    a whole number of blocks.
+    Every weight is rounded to the nearest value its block can express, scales first. Raises ShapeError where d_in is
+    not a whole number of blocks.
     """
     if not weights.ndim or weights.shape[-1] % fmt.block_weights:
         raise ShapeError(f"{fmt.name} weights", expected=f"(..., a multiple of {fmt.block_weights})", got=weights.shape)
