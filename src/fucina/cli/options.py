@@ -46,7 +46,9 @@ RepeatPenalty = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", help="The same seed gives the same text; a fresh one is reported.", rich_help_panel=_SAMPLING),
+    typer.Option(
+        "--seed", help="The same seed gives the same text; a fresh one is reported.", rich_help_panel=_SAMPLING
+    ),
 ]
 Stop = Annotated[
     list[str] | None,
@@ -57,7 +59,9 @@ System = Annotated[str | None, typer.Option("--system", help="The system message
 
 Threads = Annotated[
     int | None,
-    typer.Option("--threads", min=1, help="CPU threads; without it, all this process may use.", rich_help_panel=_MACHINE),
+    typer.Option(
+        "--threads", min=1, help="CPU threads; without it, all this process may use.", rich_help_panel=_MACHINE
+    ),
 ]
 Tier = Annotated[
     str | None,
@@ -70,13 +74,18 @@ Tier = Annotated[
 Backend = Annotated[
     Literal["auto", "native", "reference"] | None,
     typer.Option(
-        "--backend", help="Compiled kernels, or the NumPy reference (slow).", show_default=False, rich_help_panel=_MACHINE
+        "--backend",
+        help="Compiled kernels, or the NumPy reference (slow).",
+        show_default=False,
+        rich_help_panel=_MACHINE,
     ),
 ]
 Context = Annotated[
     int | None,
     typer.Option(
-        "--context", min=1, help="Positions to make room for; without it, what the model was made for.",
+        "--context",
+        min=1,
+        help="Positions to make room for; without it, what the model was made for.",
         rich_help_panel=_MACHINE,
     ),
 ]
@@ -86,5 +95,7 @@ KvFormat = Annotated[
 ]
 PrefillChunk = Annotated[
     int,
-    typer.Option("--prefill-chunk", min=1, help="Prompt tokens per pass; changes speed only.", rich_help_panel=_MACHINE),
+    typer.Option(
+        "--prefill-chunk", min=1, help="Prompt tokens per pass; changes speed only.", rich_help_panel=_MACHINE
+    ),
 ]

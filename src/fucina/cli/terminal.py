@@ -44,8 +44,11 @@ def say_error(message: str) -> None:
     _say("error", "bold red", message)
 
 
-def say_warning(message: Warning | str, *_details: object) -> None:
-    """One line on stderr, in place of Python's two with a file and line number; fits `warnings.showwarning`."""
+def say_warning(
+    message: Warning | str, category: object, filename: object, lineno: object, file: object = None, line: object = None
+) -> None:
+    """One line on stderr in place of Python's two with a file and a line number; fits `warnings.showwarning`."""
+    del category, filename, lineno, file, line
     _say("warning", "yellow", str(message))
 
 
