@@ -20,6 +20,7 @@ FucinaError
 │   ├── ContextFull           the prompt does not fit the context window
 │   └── KvPoolFull            no free KV block
 ├── TemplateError             a chat template is absent, failed, or refused the messages
+├── BadLogits                 a model or a processor gave NaN or infinite logits
 ├── AllTokensMasked           the processors left no token to choose
 ├── InvalidDecodeState        history and cache disagree: a bug, never a caller's fault
 ├── PullError                 a model could not be fetched or its checksum differs
@@ -33,6 +34,7 @@ from os import PathLike
 __all__ = [
     "AllTokensMasked",
     "BadHeader",
+    "BadLogits",
     "BadTensor",
     "CapacityError",
     "Closed",
@@ -58,6 +60,15 @@ __all__ = [
 ]
 
 
+def _shown(value: object) -> str:
+    """Show a value in a message: its repr, cut where it is long; Python refuses to print some integers."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} too long to print"
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
 class FucinaError(Exception):
     """The root: catch this to catch everything Fucina raises on purpose."""
 
@@ -66,7 +77,7 @@ class ConfigError(FucinaError):
     """An option or argument that cannot be."""
 
     def __init__(self, option: str, *, got: object, expected: str) -> None:
-        super().__init__(f"{option}: got {got!r}, expected {expected}")
+        super().__init__(f"{option}: got {_shown(got)}, expected {expected}")
         self.option, self.got, self.expected = option, got, expected
 
 
@@ -148,6 +159,10 @@ class KvPoolFull(CapacityError):
 
 class TemplateError(FucinaError):
     """A chat template is absent, failed, or refused the messages."""
+
+
+class BadLogits(FucinaError):
+    """A model or a processor gave NaN or infinite logits, so no token can be chosen."""
 
 
 class AllTokensMasked(FucinaError):

@@ -1,1 +1,208 @@
-// Scans over a row of logits.
+#include "pick/pick.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <limits>
+
+#include "pick/exp.h"
+
+namespace fucina::pick {
+
+namespace {
+
+using Float4 = float __attribute__((vector_size(16)));
+using Mask4 = std::int32_t __attribute__((vector_size(16)));
+using Float2 = float __attribute__((vector_size(8)));
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+Float4 load4(const float* from) {
+  Float4 value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+bool any(Mask4 mask) {
+  std::uint64_t halves[2];
+  std::memcpy(halves, &mask, sizeof halves);
+  return (halves[0] | halves[1]) != 0;
+}
+
+// Copies the last, partial block of a row and fills it up with -inf, which no scan takes for a token.
+struct Tail {
+  float block[kLanes];
+  Tail(const float* from, std::size_t count) {
+    std::fill(std::copy(from, from + count, block), block + kLanes, -kInfinity);
+  }
+};
+
+// Calls visit(pointer to 16 logits, id of the first) over the whole row.
+template <class Visit>
+void for_blocks(const float* row, std::size_t vocab, Visit visit) {
+  std::size_t first = 0;
+  for (; first + kLanes <= vocab; first += kLanes) visit(row + first, first);
+  if (first < vocab) {
+    const Tail tail(row + first, vocab - first);
+    visit(static_cast<const float*>(tail.block), first);
+  }
+}
+
+struct Peak {
+  float best;
+  bool sound;  // neither NaN nor +inf
+};
+
+Peak peak(const float* row, std::size_t vocab) {
+  const Float4 lowest{-kInfinity, -kInfinity, -kInfinity, -kInfinity};
+  Float4 best[4] = {lowest, lowest, lowest, lowest};
+  Mask4 nan[4] = {};
+  for_blocks(row, vocab, [&](const float* block, std::size_t) {
+    for (int i = 0; i < 4; ++i) {
+      const Float4 x = load4(block + 4 * i);
+      best[i] = x > best[i] ? x : best[i];
+      nan[i] |= x != x;
+    }
+  });
+  float greatest = -kInfinity;
+  for (const Float4& lane : best)
+    for (int i = 0; i < 4; ++i) greatest = std::max(greatest, lane[i]);
+  return {greatest, !any(nan[0] | nan[1] | nan[2] | nan[3]) && greatest < kInfinity};
+}
+
+// A 64-bit key that sorts as (logit, -id): -0 and +0 are equal, as for floats.
+std::uint64_t key_of(float logit, std::size_t id) {
+  const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0f);
+  const std::uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return std::uint64_t{ordered} << 32 | (0xffffffffu - static_cast<std::uint32_t>(id));
+}
+
+std::size_t id_of(std::uint64_t key) { return 0xffffffffu - static_cast<std::uint32_t>(key); }
+
+}  // namespace
+
+std::ptrdiff_t argmax(const float* row, std::size_t vocab) {
+  const Peak found = peak(row, vocab);
+  if (!found.sound) return -1;
+  const Float4 best{found.best, found.best, found.best, found.best};
+  std::size_t first = 0;
+  for (; first + kLanes <= vocab; first += kLanes) {
+    const float* block = row + first;
+    if (any((load4(block) == best) | (load4(block + 4) == best) | (load4(block + 8) == best) |
+            (load4(block + 12) == best)))
+      break;
+  }
+  return std::find(row + first, row + vocab, found.best) - row;
+}
+
+bool top_k(const float* row, std::size_t vocab, std::size_t k, std::vector<std::int32_t>& ids,
+           std::vector<float>& values) {
+  if (!peak(row, vocab).sound) return false;
+  k = std::min(k, vocab);
+  const std::size_t room = 2 * k + 256;
+  std::vector<std::uint64_t> keys;
+  keys.reserve(std::min(room, vocab) + kLanes);
+  float threshold = -kInfinity;
+  // Later ids lose ties, so only logits strictly above the k-th best so far can still enter.
+  const auto keep_best = [&] {
+    std::nth_element(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(k) - 1, keys.end(), std::greater<>());
+    keys.resize(k);
+    threshold = row[id_of(keys[k - 1])];
+  };
+  for_blocks(row, vocab, [&](const float* block, std::size_t first) {
+    const Float4 limit{threshold, threshold, threshold, threshold};
+    if (!any((load4(block) > limit) | (load4(block + 4) > limit) | (load4(block + 8) > limit) |
+             (load4(block + 12) > limit)))
+      return;
+    for (std::size_t i = 0; i < kLanes; ++i)
+      if (block[i] > threshold) keys.push_back(key_of(block[i], first + i));
+    if (keys.size() >= room) keep_best();
+  });
+  if (keys.size() > k) keep_best();
+  std::sort(keys.begin(), keys.end(), std::greater<>());
+  for (const std::uint64_t key : keys) {
+    ids.push_back(static_cast<std::int32_t>(id_of(key)));
+    values.push_back(row[id_of(key)]);
+  }
+  return true;
+}
+
+double exp_sum(const float* row, std::size_t vocab, float best, double inverse_temperature) {
+  Double2 lanes[kLanes / 2] = {};
+  const double top = best;
+  for_blocks(row, vocab, [&](const float* block, std::size_t) {
+    for (std::size_t i = 0; i < kLanes / 2; ++i) {
+      Float2 pair;
+      std::memcpy(&pair, block + 2 * i, sizeof pair);
+      lanes[i] += exp_lanes((__builtin_convertvector(pair, Double2) - top) * inverse_temperature);
+    }
+  });
+  double sum = 0.0;
+  for (const Double2& lane : lanes) {
+    sum += lane[0];
+    sum += lane[1];
+  }
+  return sum;
+}
+
+std::ptrdiff_t draw(const float* values, std::size_t count, const Narrowing& how) {
+  std::vector<double> weights(count);
+  double all = 0.0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double x = (static_cast<double>(values[i]) - static_cast<double>(values[0])) * how.inverse_temperature;
+    weights[i] = x < kExpFloor ? 0.0 : exp_one(x);
+    all += weights[i];
+  }
+  const double total = how.total < 0.0 ? all : how.total;
+  const bool nucleus = how.top_p < 1.0;
+  bool ended = how.complete;
+  std::vector<double> cumulative;
+  double sum = 0.0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (weights[i] == 0.0 || (i > 0 && weights[i] < how.min_p)) {
+      ended = true;
+      break;
+    }
+    sum += weights[i];
+    cumulative.push_back(sum);
+    if (nucleus && sum >= how.top_p * total) {
+      ended = true;
+      break;
+    }
+  }
+  if (!ended && (nucleus || how.min_p > 0.0)) return -1;
+  const double point = how.uniform * (ended ? sum : total);
+  const auto drawn = std::upper_bound(cumulative.begin(), cumulative.end(), point) - cumulative.begin();
+  if (drawn < std::ssize(cumulative)) return drawn;
+  return ended ? drawn - 1 : -1;
+}
+
+void penalize(float* row, std::size_t vocab, std::vector<std::int64_t> window, double repeat, double frequency,
+              double presence) {
+  std::sort(window.begin(), window.end());
+  for (auto first = window.begin(); first != window.end();) {
+    const auto next = std::upper_bound(first, window.end(), *first);
+    if (*first >= 0 && static_cast<std::uint64_t>(*first) < vocab) {
+      float& logit = row[*first];
+      const double scaled = logit > 0.0f ? logit / repeat : logit * repeat;
+      logit = static_cast<float>(scaled - (static_cast<double>(next - first) * frequency + presence));
+    }
+    first = next;
+  }
+}
+
+void apply_bitmask(float* row, std::size_t vocab, const std::uint32_t* words, std::size_t n_words) {
+  const std::size_t covered = std::min(vocab, n_words * 32);
+  for (std::size_t first = 0; first < covered; first += 32) {
+    const std::uint32_t word = words[first / 32];
+    if (word == 0xffffffffu) continue;
+    const std::size_t last = std::min<std::size_t>(32, covered - first);
+    for (std::size_t i = 0; i < last; ++i)
+      if (!(word >> i & 1u)) row[first + i] = -kInfinity;
+  }
+  std::fill(row + covered, row + vocab, -kInfinity);
+}
+
+}  // namespace fucina::pick

@@ -1,0 +1,135 @@
+"""`fucina chat`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from fucina.cli import options, report, terminal
+from fucina.cli.opening import open_model
+from fucina.cli.signals import soft_interrupt
+from fucina.decoding.params import SamplingParams
+from fucina.errors import FucinaError
+
+if TYPE_CHECKING:
+    from fucina.engine.model import Model
+
+app = typer.Typer(add_completion=False)
+
+HELP = """\
+/reset   forget the conversation
+/stats   statistics after each answer, on or off
+/help    this list
+/bye     leave (so does Ctrl-D)
+Ctrl-C stops an answer."""
+
+
+@app.command()
+def command(
+    model: options.Model,
+    system: options.System = None,
+    max_tokens: options.MaxTokens = None,
+    temp: options.Temperature = 0.0,
+    top_k: options.TopK = None,
+    top_p: options.TopP = 1.0,
+    min_p: options.MinP = 0.0,
+    repeat_penalty: options.RepeatPenalty = 1.0,
+    seed: options.Seed = None,
+    stop: options.Stop = None,
+    threads: options.Threads = None,
+    tier: options.Tier = None,
+    backend: options.Backend = None,
+    context: options.Context = None,
+    kv_format: options.KvFormat = "f16",
+    prefill_chunk: options.PrefillChunk = 512,
+) -> None:
+    """Talk with a model. Ctrl-C stops an answer, Ctrl-D or /bye leaves, /help lists the rest.
+
+    Examples:
+      fucina chat smollm2
+      fucina chat smollm2 --system "You answer in one short sentence." --temp 0.7
+      printf 'Name a river.\\nAnd a mountain.\\n' | fucina chat smollm2
+    """
+    params = SamplingParams(
+        max_tokens=max_tokens,
+        temperature=temp,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repeat_penalty=repeat_penalty,
+        seed=seed,
+        stop=tuple(stop or ()),
+    )
+    loaded = open_model(
+        model,
+        threads=threads,
+        tier=tier,
+        backend=backend,
+        context=context,
+        kv_format=kv_format,
+        prefill_chunk=prefill_chunk,
+    )
+    Talk(loaded, system, params).run()
+
+
+class Talk:
+    """The loop: read a line, obey it or answer it, until the person leaves."""
+
+    def __init__(self, model: Model, system: str | None, params: SamplingParams) -> None:
+        self._model, self._system, self._params = model, system, params
+        self._conversation = model.conversation(system=system)
+        self._interactive = sys.stdin.isatty() and sys.stdout.isatty()
+        self._show_statistics = False
+
+    def run(self) -> None:
+        """Talk until /bye or the end of input."""
+        if self._interactive:
+            with contextlib.suppress(ImportError):
+                import readline  # noqa: F401  # gives input() its line editing and history
+            terminal.note("/help lists what you can do; Ctrl-D leaves.")
+        while (line := self._read_line()) is not None:
+            if line.startswith("/"):
+                if line in ("/bye", "/exit", "/quit"):
+                    return
+                self._obey(line)
+            elif line:
+                self._answer(line)
+
+    def _read_line(self) -> str | None:
+        """The next line, or None at the end; Ctrl-C empties the line."""
+        try:
+            return input(">>> " if self._interactive else "").strip()
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            print()
+            terminal.note("Ctrl-D or /bye leaves.")
+            return ""
+
+    def _obey(self, line: str) -> None:
+        if line == "/reset":
+            self._conversation = self._model.conversation(system=self._system)
+            terminal.note("forgotten")
+        elif line == "/stats":
+            self._show_statistics = not self._show_statistics
+            terminal.note(f"statistics {'on' if self._show_statistics else 'off'}")
+        else:
+            terminal.stderr().print(HELP, markup=False)
+
+    def _answer(self, line: str) -> None:
+        """One turn. What goes wrong in it is told to a person, and the conversation goes on; a pipe gets the error."""
+        try:
+            with soft_interrupt() as interrupt:
+                finish = report.speak(self._conversation.stream(line, self._params), interrupt)
+        except FucinaError as error:
+            if not self._interactive:
+                raise
+            terminal.say_error(str(error))
+            return
+        if finish is None:
+            terminal.note("(stopped)")
+        elif self._show_statistics:
+            terminal.note(report.statistics(finish))

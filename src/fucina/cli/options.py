@@ -1,0 +1,101 @@
+"""Options that several verbs share, each spelled once. Their defaults stand in the verbs' signatures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+_SAMPLING = "Choosing tokens"
+_MACHINE = "The machine"
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A .gguf file, a pulled model's name, or hf:owner/repo/file.gguf.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+
+MaxTokens = Annotated[
+    int | None,
+    typer.Option("--max-tokens", "-n", min=1, help="Stop after this many tokens.", rich_help_panel=_SAMPLING),
+]
+Temperature = Annotated[
+    float, typer.Option("--temp", help="0 always takes the likeliest token.", rich_help_panel=_SAMPLING)
+]
+TopK = Annotated[
+    int | None, typer.Option("--top-k", help="Choose among the K likeliest tokens.", rich_help_panel=_SAMPLING)
+]
+TopP = Annotated[
+    float,
+    typer.Option(
+        "--top-p",
+        help="Choose among the likeliest tokens that make up this share of probability.",
+        rich_help_panel=_SAMPLING,
+    ),
+]
+MinP = Annotated[
+    float,
+    typer.Option(
+        "--min-p",
+        help="Drop tokens less probable than this share of the likeliest one's.",
+        rich_help_panel=_SAMPLING,
+    ),
+]
+RepeatPenalty = Annotated[
+    float,
+    typer.Option("--repeat-penalty", help="Above 1: say again less of what was said.", rich_help_panel=_SAMPLING),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", help="The same seed gives the same text; a fresh one is reported.", rich_help_panel=_SAMPLING
+    ),
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option("--stop", help="End before this text would appear. May be repeated.", rich_help_panel=_SAMPLING),
+]
+
+System = Annotated[str | None, typer.Option("--system", help="The system message that precedes the conversation.")]
+
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", min=1, help="CPU threads; without it, all this process may use.", rich_help_panel=_MACHINE
+    ),
+]
+Tier = Annotated[
+    str | None,
+    typer.Option(
+        "--tier",
+        help="Instruction tier of the compiled kernels; `fucina inspect --machine` lists them.",
+        rich_help_panel=_MACHINE,
+    ),
+]
+Backend = Annotated[
+    Literal["auto", "native", "reference"] | None,
+    typer.Option(
+        "--backend",
+        help="Compiled kernels, or the NumPy reference (slow).",
+        show_default=False,
+        rich_help_panel=_MACHINE,
+    ),
+]
+Context = Annotated[
+    int | None,
+    typer.Option(
+        "--context",
+        min=1,
+        help="Positions to make room for; without it, what the model was made for.",
+        rich_help_panel=_MACHINE,
+    ),
+]
+KvFormat = Annotated[
+    Literal["f16", "q8_0"],
+    typer.Option("--kv-format", help="How the cache stores keys and values.", rich_help_panel=_MACHINE),
+]
+PrefillChunk = Annotated[
+    int,
+    typer.Option(
+        "--prefill-chunk", min=1, help="Prompt tokens per pass; changes speed only.", rich_help_panel=_MACHINE
+    ),
+]

@@ -1,0 +1,37 @@
+"""What may change logits before a token is chosen: a grammar, a bias, a ban. It sits inside the picker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class LogitProcessor(Protocol):
+    """Changes the logits of one sequence. Every way of decoding calls it in the same order, so it constrains them all.
+
+    Never share one between sequences that are alive together. If it raises, its sequence ends with that error.
+    """
+
+    def process(self, logits: NDArray[np.float32], history: Sequence[int]) -> None:
+        """Change logits (vocab,) in place; -inf forbids a token. Both arguments are borrowed for the call only."""
+
+    def commit(self, token: int) -> None:
+        """Learn the token that was chosen: called exactly once after each process. Committed tokens never roll back."""
+
+    def reset(self) -> None:
+        """Become as new: called before the first process of an answer."""
+
+
+@runtime_checkable
+class StructuralProcessor(Protocol):
+    """A processor that can look ahead. Both looks are pure: they change nothing and depend on nothing but commits."""
+
+    def forced_tokens(self, max_tokens: int) -> Sequence[int]:
+        """Tell the tokens, at most that many, that must follow because no other is allowed."""
+
+    def valid_prefix_len(self, tokens: Sequence[int]) -> int:
+        """Count how many of these tokens, from the first on, would be allowed one after the other."""

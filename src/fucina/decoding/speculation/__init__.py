@@ -1,0 +1,1 @@
+"""Guessing tokens ahead. A guess can change the speed of decoding and nothing else."""

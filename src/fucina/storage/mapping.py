@@ -1,0 +1,47 @@
+"""A file mapped read-only: its bytes without a copy, for as long as anybody holds a view of them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fucina.errors import ModelFileError, NotGguf, UnknownModel
+
+
+def map_file(path: str | PathLike[str]) -> NDArray[np.uint8]:
+    """All bytes of a regular file, (file_bytes,) uint8, read-only.
+
+    The file is unmapped when the array and the last view of it are gone; it must not be shortened before that.
+    Raises UnknownModel where there is no file, NotGguf for a folder or a device, and ModelFileError where it cannot be
+    read.
+    """
+    path = Path(path)
+    try:
+        # without O_NONBLOCK, opening a named pipe would wait for ever
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UnknownModel("model file", got=str(path), expected="the path of an existing GGUF file") from error
+    except (OSError, ValueError) as error:
+        raise ModelFileError(path, f"cannot be opened ({error}); check its name and permissions") from error
+    try:
+        return np.frombuffer(_map_regular(path, descriptor), dtype=np.uint8)
+    except OSError as error:
+        raise ModelFileError(path, f"cannot be mapped ({error})") from error
+    finally:
+        os.close(descriptor)
+
+
+def _map_regular(path: Path, descriptor: int) -> mmap.mmap | bytes:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise NotGguf(path, f"this is {what}; give the path of a GGUF file")
+    if status.st_size == 0:
+        return b""  # an empty mapping does not exist
+    return mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)

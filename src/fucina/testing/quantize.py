@@ -1,0 +1,167 @@
+"""Float32 weights to every format that runs: plain and valid, for models made in tests. Not tuned for quality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fucina.core import formats
+from fucina.core.formats import Format
+from fucina.errors import ShapeError
+
+Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+
+_LOW = np.uint8(15)
+
+
+def quantize(weights: Floats, fmt: Format) -> Bytes:
+    """The bytes of `weights` (..., d_in) f32 in `fmt`, (n_bytes,) uint8.
+
+    Every weight is rounded to the nearest value its block can express, scales first. Raises ShapeError where d_in is
+    not a whole number of blocks.
+    """
+    if not weights.ndim or weights.shape[-1] % fmt.block_weights:
+        raise ShapeError(f"{fmt.name} weights", expected=f"(..., a multiple of {fmt.block_weights})", got=weights.shape)
+    blocks = np.ascontiguousarray(weights, dtype=np.float32).reshape(-1, fmt.block_weights)
+    return np.ascontiguousarray(_PACK[fmt.type_id](blocks)).reshape(-1)
+
+
+def _f32(x: Floats) -> Bytes:
+    return x.astype("<f4").view(np.uint8)
+
+
+def _f16(x: Floats) -> Bytes:
+    return x.astype("<f2").view(np.uint8)
+
+
+def _bf16(x: Floats) -> Bytes:
+    bits = x.view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16  # to nearest, ties to even; weights are finite
+    return rounded.astype("<u2").view(np.uint8)
+
+
+def _q4_0(x: Floats) -> Bytes:
+    d, quants = _symmetric(x, 8)
+    return np.concatenate([_half_bytes(d), _pack_nibbles(quants)], axis=1)
+
+
+def _q5_0(x: Floats) -> Bytes:
+    d, quants = _symmetric(x, 16)
+    return np.concatenate([_half_bytes(d), _high_bits(quants), _pack_nibbles(quants & _LOW)], axis=1)
+
+
+def _q4_1(x: Floats) -> Bytes:
+    d, m, quants = _with_minimum(x, 15)
+    return np.concatenate([_half_bytes(d), _half_bytes(m), _pack_nibbles(quants)], axis=1)
+
+
+def _q5_1(x: Floats) -> Bytes:
+    d, m, quants = _with_minimum(x, 31)
+    return np.concatenate([_half_bytes(d), _half_bytes(m), _high_bits(quants), _pack_nibbles(quants & _LOW)], axis=1)
+
+
+def _q8_0(x: Floats) -> Bytes:
+    d = _as_half(np.abs(x).max(axis=1, keepdims=True) / np.float32(127))
+    return np.concatenate([_half_bytes(d), _rounded(x, d, -127, 127).view(np.uint8)], axis=1)
+
+
+def _q4_k(x: Floats) -> Bytes:
+    head, quants = _k_with_minima(x, 15)
+    return np.concatenate([head, _pack_nibbles(quants.reshape(-1, 4, 64)).reshape(-1, 128)], axis=1)
+
+
+def _q5_k(x: Floats) -> Bytes:
+    head, quants = _k_with_minima(x, 31)
+    high = np.packbits((quants >> 4).transpose(0, 2, 1), axis=2, bitorder="little").reshape(-1, 32)
+    low = _pack_nibbles((quants & _LOW).reshape(-1, 4, 64)).reshape(-1, 128)
+    return np.concatenate([head, high, low], axis=1)
+
+
+def _q6_k(x: Floats) -> Bytes:
+    sub = x.reshape(-1, 16, 16)
+    wanted = np.abs(sub).max(axis=2) / np.float32(31)
+    d = _as_half(wanted.max(axis=1, keepdims=True) / np.float32(127))
+    scales = _rounded(wanted, d, 0, 127)
+    quants = (_rounded(sub, (d * scales)[:, :, None], -32, 31) + np.int8(32)).astype(np.uint8).reshape(-1, 2, 4, 32)
+    low = _pack_nibbles((quants & _LOW).reshape(-1, 2, 128)).reshape(-1, 128)
+    high = quants >> 4
+    high = high[:, :, 0] | high[:, :, 1] << 2 | high[:, :, 2] << 4 | high[:, :, 3] << 6
+    return np.concatenate([low, high.reshape(-1, 64), scales.view(np.uint8), _half_bytes(d)], axis=1)
+
+
+def _symmetric(x: Floats, half_range: int) -> tuple[Floats, Bytes]:
+    """Scales (n, 1) and quants 0..2 * half_range - 1: the value of largest magnitude sits at the lower end."""
+    extreme = np.take_along_axis(x, np.abs(x).argmax(axis=1)[:, None], axis=1)
+    d = _as_half(extreme / np.float32(-half_range))
+    quants = _rounded(x, d, -half_range, half_range - 1)
+    return d, (quants + np.int8(half_range)).astype(np.uint8)
+
+
+def _with_minimum(x: Floats, most: int) -> tuple[Floats, Floats, Bytes]:
+    """Scales (n, 1), minima (n, 1) and quants 0..most."""
+    m = _as_half(x.min(axis=1, keepdims=True))
+    d = _as_half((x.max(axis=1, keepdims=True) - m) / np.float32(most))
+    return d, m, _rounded(x - m, d, 0, most).astype(np.uint8)
+
+
+def _k_with_minima(x: Floats, most: int) -> tuple[Bytes, Bytes]:
+    """The first 16 bytes of Q4_K and Q5_K blocks, and their quants (n, 8, 32) of 0..most."""
+    sub = x.reshape(-1, 8, 32)
+    wanted_m = np.maximum(-sub.min(axis=2), 0)
+    wanted_d = (np.maximum(sub.max(axis=2), 0) + wanted_m) / np.float32(most)
+    d, dmin = (_as_half(wanted.max(axis=1, keepdims=True) / np.float32(63)) for wanted in (wanted_d, wanted_m))
+    scales, minima = _rounded(wanted_d, d, 0, 63).astype(np.uint8), _rounded(wanted_m, dmin, 0, 63).astype(np.uint8)
+    quants = _rounded(sub + (dmin * minima)[:, :, None], (d * scales)[:, :, None], 0, most).astype(np.uint8)
+    return np.concatenate([_half_bytes(d), _half_bytes(dmin), _pack_scales(scales, minima)], axis=1), quants
+
+
+def _pack_scales(scales: Bytes, minima: Bytes) -> Bytes:
+    """Eight 6-bit scales and eight 6-bit minima in 12 bytes."""
+    first = scales[:, :4] | (scales[:, 4:] >> 4) << 6
+    second = minima[:, :4] | (minima[:, 4:] >> 4) << 6
+    return np.concatenate([first, second, (scales[:, 4:] & 15) | (minima[:, 4:] & 15) << 4], axis=1)
+
+
+def _rounded(x: Floats, d: Floats, least: int, most: int) -> NDArray[np.int8]:
+    """x / d to the nearest integer in least..most; 0 (or least) where d is 0."""
+    inverse = np.divide(np.float32(1), d, out=np.zeros_like(d), where=d != 0)
+    return np.clip(np.rint(x * inverse), least, most).astype(np.int8)
+
+
+def _as_half(x: Floats) -> Floats:
+    """What is left of `x` after storing it as a half float: quants are chosen for the stored scale."""
+    return x.astype(np.float16).astype(np.float32)
+
+
+def _half_bytes(x: Floats) -> Bytes:
+    return x.astype("<f2").view(np.uint8)
+
+
+def _pack_nibbles(quants: Bytes) -> Bytes:
+    """The first half of the last axis in the low nibbles, the second in the high ones."""
+    half = quants.shape[-1] // 2
+    packed: Bytes = quants[..., :half] | quants[..., half:] << np.uint8(4)
+    return packed
+
+
+def _high_bits(quants: Bytes) -> Bytes:
+    """Bit 4 of 32 quants as four bytes."""
+    return np.packbits(quants >> 4, axis=1, bitorder="little")
+
+
+_PACK: dict[int, Callable[[Floats], Bytes]] = {
+    formats.F32.type_id: _f32,
+    formats.F16.type_id: _f16,
+    formats.BF16.type_id: _bf16,
+    formats.Q4_0.type_id: _q4_0,
+    formats.Q4_1.type_id: _q4_1,
+    formats.Q5_0.type_id: _q5_0,
+    formats.Q5_1.type_id: _q5_1,
+    formats.Q8_0.type_id: _q8_0,
+    formats.Q4_K.type_id: _q4_k,
+    formats.Q5_K.type_id: _q5_k,
+    formats.Q6_K.type_id: _q6_k,
+}
