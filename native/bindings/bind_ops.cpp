@@ -47,7 +47,7 @@ class Backend {
   int threads() const { return threads_; }
 
   std::shared_ptr<Slab> slab(int width) const {
-    require(width > 0 && width % 8 == 0, "the width of a slab must be a multiple of 8");
+    require(width > 0, "a slab needs a width");
     return std::make_shared<Slab>(workspace_->max_rows, width);
   }
 
@@ -86,13 +86,14 @@ class Backend {
                              std::optional<GateInput> gate, std::vector<Projection> projections,
                              bool only_logit_rows) const {
     require(!projections.empty(), "a linear op needs a projection");
+    require(x->width % 8 == 0, "the input of a product must be a multiple of 8 wide");
     require(!(norm && gate), "a linear op takes a norm or a gate, not both");
     require(!only_logit_rows || norm, "the output head needs a norm");
     require(!norm || norm->weight.size() == static_cast<std::size_t>(x->width), "the norm does not fit its input");
     require(!gate || gate->up->width == x->width, "the gate does not fit its input");
     for (const Projection& p : projections) {
       require(p.weight->d_in == x->width, "a weight does not fit its input");
-      require(p.weight->d_out <= p.out->width, "a weight does not fit its output");
+      require(p.weight->d_out == p.out->width, "a weight does not fit its output");
       require(p.bias.empty() || p.bias.size() == static_cast<std::size_t>(p.weight->d_out), "a bias does not fit");
     }
     return std::make_shared<LinearOp>(std::move(name), kernels_, workspace_, std::move(x), std::move(norm),
@@ -101,6 +102,7 @@ class Backend {
 
   std::shared_ptr<Op> add_norm(std::string name, std::shared_ptr<Slab> x, std::shared_ptr<Slab> y,
                                NormWeights norm) const {
+    require(x->width % 8 == 0, "a norm must be a multiple of 8 wide");
     require(x->width == y->width && norm.weight.size() == static_cast<std::size_t>(x->width), "add_norm: widths differ");
     return std::make_shared<AddNormOp>(std::move(name), kernels_, std::move(x), std::move(y), std::move(norm));
   }
@@ -206,7 +208,8 @@ void bind_ops(nb::module_& m) {
           nb::arg("rows"), "The first `rows` rows as an array over the slab's own memory.");
   nb::class_<Op>(m, "Op", "A bound op of a tape.").def_ro("name", &Op::name);
   nb::class_<PackedWeight>(m, "PackedWeight", "A weight in the form its tier computes from.")
-      .def_prop_ro("n_bytes", &PackedWeight::bytes);
+      .def_prop_ro("n_bytes", &PackedWeight::bytes)
+      .def_prop_ro("reads_raw", &PackedWeight::reads_raw);
   nb::class_<Tape>(m, "Tape", "Bound ops in the order they run.")
       .def("__init__", [](Tape* self, const std::vector<std::shared_ptr<Op>>& ops) { new (self) Tape{ops}; })
       .def("__len__", [](const Tape& t) { return t.ops.size(); });

@@ -1,7 +1,6 @@
 #include "base/memory.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <new>
 #include <utility>
@@ -33,13 +32,6 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() {
   if (data_) munmap(data_, size_);
-}
-
-void forget_pages(const void* data, std::size_t n_bytes) {
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
-  const auto end = (reinterpret_cast<std::uintptr_t>(data) + n_bytes) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace fucina

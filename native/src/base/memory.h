@@ -28,7 +28,4 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-// Tell the kernel that the pages wholly inside [data, data + n_bytes) of a file mapping are not needed any more.
-void forget_pages(const void* data, std::size_t n_bytes);
-
 }  // namespace fucina

@@ -24,8 +24,6 @@ PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const s
       kernels.pack(format, raw, d_in, d_out, t, std::min(t + kTilesPerPiece, tiles_), packed_.data());
     }
   });
-  const FormatInfo info = format_info(format);
-  forget_pages(raw, static_cast<std::size_t>(d_in / info.block_weights) * info.block_bytes * d_out);
 }
 
 std::size_t PackedWeight::bytes() const {

@@ -45,3 +45,20 @@ def _map_regular(path: Path, descriptor: int) -> mmap.mmap | bytes:
     if status.st_size == 0:
         return b""  # an empty mapping does not exist
     return mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+
+
+def forget_pages(view: NDArray[np.uint8]) -> None:
+    """Let the kernel drop the pages wholly inside a view of a mapped file: whoever reads it again reads the file again.
+
+    A view of anything but a mapping is left alone.
+    """
+    owner: object = view
+    while isinstance(owner, np.ndarray):
+        root, owner = owner, owner.base
+    if not isinstance(owner, mmap.mmap) or not view.size:
+        return
+    begin = view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
+    last = (begin + view.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if first < last:
+        owner.madvise(mmap.MADV_DONTNEED, first, last - first)

@@ -14,10 +14,16 @@ from fucina.ops.batch import Batch
 from fucina.ops.guards import check_attention, check_linear, check_norm, check_table, require_equal
 from fucina.ops.seam import AttentionSpec, BoundOp, Gate, Projection, RmsNorm, Slab
 from fucina.storage.kv.pool import KvPool
+from fucina.storage.mapping import forget_pages
 from fucina.storage.weights import Weight
 
-#: Activation slabs are padded to whole vectors of eight f32 values.
+#: Rows that are normalized, gated or quantized, and heads, come in whole vectors of eight f32 values.
 _LANES = 8
+
+
+def _require_lanes(name: str, width: int) -> None:
+    if width % _LANES:
+        raise ShapeError(f"{name}: width", expected=f"a multiple of {_LANES}", got=width)
 
 
 class NativeOps:
@@ -51,9 +57,9 @@ class NativeOps:
         return int(self._backend.threads)
 
     def slab(self, width: int) -> Slab:
-        """A new buffer (max_rows, width) f32; width is a multiple of 8."""
-        if width < 1 or width % _LANES:
-            raise ShapeError("slab width", expected=f"a multiple of {_LANES}", got=width)
+        """A new buffer (max_rows, width) f32."""
+        if width < 1:
+            raise ShapeError("slab width", expected="at least 1", got=width)
         return cast(Slab, self._backend.slab(width))
 
     def embed(self, name: str, table: Weight, out: Slab, *, scale: float = 1.0) -> BoundOp:
@@ -78,6 +84,7 @@ class NativeOps:
     ) -> BoundOp:
         """Bind several products of one input."""
         check_linear(name, x, tuple(projections), norm, gate)
+        _require_lanes(name, x.width)
         native_gate = None if gate is None else self._module.Gate(gate.up, gate.activation == "gelu")
         bound = [self._projection(p) for p in projections]
         return self._backend.linear(name, x, self._norm(norm), native_gate, bound, False)
@@ -85,6 +92,7 @@ class NativeOps:
     def attention(self, name: str, spec: AttentionSpec, q: Slab, k: Slab, v: Slab, angles: Slab, out: Slab) -> BoundOp:
         """Bind one layer's attention over the bound pool."""
         check_attention(name, spec, q, k, v, angles, out)
+        _require_lanes(name, spec.d_head)
         if self._pool is None:
             raise ShapeError(f"{name}: KV pool", expected="bind_pool first", got="none")
         geometry = self._pool.geometry
@@ -118,17 +126,16 @@ class NativeOps:
     def add_norm(self, name: str, x: Slab, y: Slab, norm: RmsNorm) -> BoundOp:
         """Bind x += norm(y)."""
         require_equal(f"{name}: widths", y.width, x.width)
+        _require_lanes(name, x.width)
         check_norm(name, norm, x.width)
         return self._backend.add_norm(name, x, y, self._norm(norm))
 
     def head(self, name: str, x: Slab, norm: RmsNorm, weight: Weight, out: Slab) -> BoundOp:
-        """Bind the logits of the rows that want them; `out` may be wider than the vocabulary by less than 8."""
-        check_norm(name, norm, x.width)
-        require_equal(f"{name}: d_in of {weight.name}", weight.d_in, x.width)
-        if not 0 <= out.width - weight.d_out < _LANES:
-            raise ShapeError(f"{name}: width of logits", expected=weight.d_out, got=out.width)
-        projection = self._projection(Projection(weight, out))
-        return self._backend.linear(name, x, self._norm(norm), None, [projection], True)
+        """Bind the logits of the rows that want them."""
+        projection = Projection(weight, out)
+        check_linear(name, x, (projection,), norm, None)
+        _require_lanes(name, x.width)
+        return self._backend.linear(name, x, self._norm(norm), None, [self._projection(projection)], True)
 
     def bind_pool(self, pool: KvPool) -> None:
         """Name the pool that attention ops bound after this read and write."""
@@ -159,7 +166,10 @@ class NativeOps:
 
     def _projection(self, projection: Projection) -> Any:
         weight = projection.weight
-        self._borrowed.append(weight)
         packed = self._backend.weight(weight.data, weight.format.type_id, weight.d_in, weight.d_out)
+        if packed.reads_raw:
+            self._borrowed.append(weight)
+        else:
+            forget_pages(weight.data)
         bias = None if projection.bias is None else np.ascontiguousarray(projection.bias, np.float32)
         return self._module.Projection(packed, projection.out, bias, projection.accumulate)
