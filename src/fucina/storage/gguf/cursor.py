@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from fucina.errors import BadHeader, TruncatedFile
 from fucina.storage.gguf import limits
 
+_SHOWN_LETTERS = 80
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+
+
+def shown(name: str) -> str:
+    """A name from a file, quoted for a message: control characters escaped, and not longer than a line."""
+    return repr(name if len(name) <= _SHOWN_LETTERS else f"{name[:_SHOWN_LETTERS]}...")
 
 
 class Cursor:
@@ -22,6 +28,7 @@ class Cursor:
         self.path, self.data = path, data
         self.view = data.data
         self.position = 0
+        self._text_left_bytes = limits.TEXT_BYTES
         self.end = min(len(data), limits.HEADER_BYTES)
 
     @property
@@ -48,12 +55,12 @@ class Cursor:
         self.position += 8
         return value
 
-    def scalar(self, layout: struct.Struct, what: str) -> int | float:
-        """One number of any layout."""
+    def unpack(self, layout: struct.Struct, what: str) -> tuple[Any, ...]:
+        """The numbers of a layout, integers or floats as it says."""
         self.need(layout.size, what)
-        value: int | float = layout.unpack_from(self.view, self.position)[0]
+        values = layout.unpack_from(self.view, self.position)
         self.position += layout.size
-        return value
+        return values
 
     def text(self, what: str, most_bytes: int) -> str:
         """A length-prefixed UTF-8 string of at most `most_bytes` bytes. Raises BadHeader, TruncatedFile."""
@@ -61,6 +68,9 @@ class Cursor:
         self.need(length, what)
         if length > most_bytes:
             raise BadHeader(self.path, f"{what} has {length} bytes, more than the limit of {most_bytes}")
+        self._text_left_bytes -= length
+        if self._text_left_bytes < 0:
+            raise BadHeader(self.path, f"{what} brings all names and strings above {limits.TEXT_BYTES} bytes")
         raw = bytes(self.view[self.position : self.position + length])
         self.position += length
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fucina.errors import BadHeader, NotGguf, TruncatedFile
 from fucina.storage.gguf import limits
-from fucina.storage.gguf.cursor import Cursor
+from fucina.storage.gguf.cursor import Cursor, shown
 from fucina.storage.gguf.values import TYPE_NAMES, UINT32, MetadataValue, ValueReader
 
 MAGIC = b"GGUF"
@@ -58,8 +58,8 @@ def read_header(cursor: Cursor) -> Header:
         if not key:
             raise BadHeader(cursor.path, f"metadata key {index} has no name")
         if key in metadata:
-            raise BadHeader(cursor.path, f"metadata key '{key}' appears twice")
-        value_type = cursor.u32(f"the type of '{key}'")
+            raise BadHeader(cursor.path, f"metadata key {shown(key)} appears twice")
+        value_type = cursor.u32(f"the type of {shown(key)}")
         value = values.read(value_type, key)
         if key == "general.alignment":
             alignment = _checked_alignment(cursor, value_type, value)

@@ -10,7 +10,7 @@ from types import MappingProxyType, TracebackType
 
 from fucina.errors import BadHeader, Closed
 from fucina.storage.gguf import split
-from fucina.storage.gguf.cursor import Cursor
+from fucina.storage.gguf.cursor import Cursor, shown
 from fucina.storage.gguf.directory import read_directory
 from fucina.storage.gguf.header import Header, read_header
 from fucina.storage.gguf.values import MetadataValue
@@ -94,7 +94,7 @@ def open_gguf(path: str | PathLike[str]) -> GgufFile:
     for part in parts:
         for name, weight in part.weights.items():
             if name in weights:
-                raise BadHeader(part.path, f"tensor '{name}' is in an earlier part too")
+                raise BadHeader(part.path, f"tensor {shown(name)} is in an earlier part too")
             weights[name] = weight
     if n_files > 1:
         split.check_tensor_count(first.path, first.header.metadata, len(weights))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fucina.errors import BadHeader, MissingPart
+from fucina.storage.gguf.cursor import shown
 from fucina.storage.gguf.values import MetadataValue
 
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
@@ -50,7 +51,7 @@ def check_same_model(path: Path, metadata: Mapping[str, MetadataValue], first: M
         if key == _NUMBER or key not in first or not isinstance(value, (int, float, str)):
             continue
         if repr(value) != repr(first[key]):
-            raise BadHeader(path, f"'{key}' differs from the first part; these are not parts of the same model")
+            raise BadHeader(path, f"{shown(key)} differs from the first part; these are not parts of the same model")
 
 
 def check_tensor_count(path: Path, metadata: Mapping[str, MetadataValue], n_tensors: int) -> None:
@@ -63,6 +64,6 @@ def check_tensor_count(path: Path, metadata: Mapping[str, MetadataValue], n_tens
 def _integer(path: Path, metadata: Mapping[str, MetadataValue], key: str, least: int, most: int) -> int:
     value = metadata.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        shown = "missing" if value is None else f"{value!r}"
-        raise BadHeader(path, f"'{key}' is {shown}; it must be an integer from {least} to {most}")
+        got = "missing" if value is None else shown(str(value)) if isinstance(value, (int, float, str)) else "an array"
+        raise BadHeader(path, f"'{key}' is {got}; it must be an integer from {least} to {most}")
     return value

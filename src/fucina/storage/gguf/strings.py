@@ -1,4 +1,9 @@
-"""Arrays of strings: found and checked a window at a time with NumPy, decoded only when asked."""
+"""Arrays of strings: found and checked a window at a time with NumPy, decoded only when asked.
+
+A string is a length in eight bytes, then its text, so where one begins follows from the one before. Walking them one by
+one takes a second for the arrays that a hostile file may hold, hence the detour: a text without NUL tells by its zero
+bytes where lengths lie. Such places are only believed where they form an unbroken chain from a place that is sure.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fucina.errors import BadHeader
+from fucina.storage.gguf import limits
 from fucina.storage.gguf.cursor import Cursor
 
 _PREFIX_BYTES = 8
-_WINDOW_BYTES = 1 << 20
-#: Fewer strings than this are walked one by one; it is also the first stride after a failed guess.
-_FEW_STRINGS = 1024
-_MOST_WALKED = 1 << 16
+_WINDOW_BYTES = 1 << 18
+#: Up to this many strings are walked one by one: finding them all at once would cost more.
+_FEW_STRINGS = 256
 
 
 class StringArray(Sequence[str]):
@@ -72,76 +77,112 @@ class StringArray(Sequence[str]):
         return (everything[a:b] for a, b in zip(self.starts.tolist(), self.ends.tolist(), strict=True))
 
 
-def read_strings(cursor: Cursor, n_strings: int, what: str) -> StringArray:
-    """Read `n_strings` length-prefixed strings; `n_strings` was checked against the limits before.
+class StringReader:
+    """Reads the arrays of strings of one header, and keeps count of what they cost together."""
 
-    Raises TruncatedFile for a string past the end, BadHeader for one that is not UTF-8 or passes the header limit.
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._strings_left = limits.STRINGS
+        self._odd_left = limits.ODD_STRINGS
+
+    def read(self, n_strings: int, what: str) -> StringArray:
+        """The next `n_strings` length-prefixed strings.
+
+        Raises TruncatedFile for a string past the end, BadHeader for one that is not UTF-8 and for too many.
+        """
+        cursor = self._cursor
+        if n_strings > self._strings_left:
+            raise BadHeader(
+                cursor.path, f"{what} has {n_strings} strings; all arrays together may have {limits.STRINGS}"
+            )
+        self._strings_left -= n_strings
+        cursor.need(n_strings * _PREFIX_BYTES, what)
+        first = cursor.position
+        starts = np.empty(n_strings, np.int64)
+        if n_strings <= _FEW_STRINGS:
+            _walk(cursor, starts, what)
+        else:
+            self._read_many(starts, what)
+        ends = np.empty_like(starts)
+        ends[:-1] = starts[1:] - _PREFIX_BYTES
+        ends[-1:] = cursor.position
+        starts -= first
+        ends -= first
+        return StringArray(cursor.data[first : cursor.position], starts, ends)
+
+    def _read_many(self, starts: NDArray[np.int64], what: str) -> None:
+        """Fill `starts` (places of the texts in the file) window by window, all checked."""
+        n_found = 0
+        while n_found < len(starts):
+            n_before, begin = n_found, self._cursor.position
+            n_found = self._read_window(starts, n_found, what)
+            _check_utf8(self._cursor, begin, starts[n_before:n_found], what, n_before)
+
+    def _read_window(self, starts: NDArray[np.int64], n_found: int, what: str) -> int:
+        """Find the strings whose lengths lie in the next window; returns how many are found by now."""
+        cursor = self._cursor
+        cursor.need(_PREFIX_BYTES, what)
+        base = cursor.position
+        window = cursor.data[base : min(cursor.end, base + _WINDOW_BYTES)]
+        likely = _likely_lengths(window)
+        after = likely + (_PREFIX_BYTES + window[likely]) + (window[likely + 1].astype(np.int64) << 8)
+        chain_ends = np.append(np.flatnonzero(after[:-1] != likely[1:]), len(likely) - 1)
+        at = 0
+        while n_found < len(starts) and at + _PREFIX_BYTES <= len(window):
+            i = int(np.searchsorted(likely, at))
+            if i < len(likely) and likely[i] == at:
+                chain = likely[i : int(chain_ends[np.searchsorted(chain_ends, i)]) + 1][: len(starts) - n_found]
+                next_at = int(after[i + len(chain) - 1])
+            else:
+                chain = np.array([at])
+                next_at = at + _PREFIX_BYTES + int.from_bytes(window[at : at + _PREFIX_BYTES].tobytes(), "little")
+                self._count_odd(what)
+            starts[n_found : n_found + len(chain)] = chain + (base + _PREFIX_BYTES)
+            n_found += len(chain)
+            cursor.position = base + int(chain[-1])
+            cursor.need(base + next_at - cursor.position, f"string {n_found - 1} of {what}")
+            cursor.position, at = base + next_at, next_at
+        return n_found
+
+    def _count_odd(self, what: str) -> None:
+        self._odd_left -= 1
+        if self._odd_left < 0:
+            raise BadHeader(
+                self._cursor.path,
+                f"{what} brings the strings that begin or end in NUL or pass 64 KiB above {limits.ODD_STRINGS}",
+            )
+
+
+def _walk(cursor: Cursor, starts: NDArray[np.int64], what: str) -> None:
+    """Fill `starts` with the next strings, one after the other, all checked."""
+    for i in range(len(starts)):
+        length = cursor.u64(what)
+        cursor.need(length, what)
+        starts[i] = cursor.position
+        try:
+            codecs.utf_8_decode(cursor.view[cursor.position : cursor.position + length], "strict", True)
+        except UnicodeDecodeError as error:
+            raise _not_utf8(cursor, i, what) from error
+        cursor.position += length
+
+
+def _likely_lengths(window: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Where lengths below 65,536 lie, if texts hold no NUL: ascending offsets, complete and right only in that case.
+
+    Then runs of zeros of length 6 end a length of 256 and more, runs of 7 end a smaller one, and runs of 8, 16, 24, ...
+    are lengths of empty strings.
     """
-    cursor.need(n_strings * _PREFIX_BYTES, what)
-    first = cursor.position
-    found: list[NDArray[np.int64]] = []
-    n_found, stride = 0, _FEW_STRINGS
-    while n_found < n_strings:
-        wanted = n_strings - n_found
-        begin = cursor.position
-        starts = _guess(cursor, wanted) if wanted >= _FEW_STRINGS else np.empty(0, np.int64)
-        if len(starts) == 0:
-            # the stride grows, so that a file made to defeat the guess cannot make us guess often
-            starts = _walk(cursor, min(wanted, stride), what)
-            stride = min(2 * stride, _MOST_WALKED)
-        _check_utf8(cursor, begin, starts, what, n_found)
-        found.append(starts)
-        n_found += len(starts)
-    starts = np.concatenate(found) if found else np.empty(0, np.int64)
-    ends = np.empty_like(starts)
-    ends[:-1] = starts[1:] - _PREFIX_BYTES
-    ends[-1:] = cursor.position
-    return StringArray(cursor.data[first : cursor.position], starts - first, ends - first)
-
-
-def _guess(cursor: Cursor, wanted: int) -> NDArray[np.int64]:
-    """Starts of strings in the next window, found all at once; empty when the guess does not hold.
-
-    A length below 65,536 ends in six zero bytes, which text does not contain. Where the places that look like lengths
-    form an unbroken chain from the current position (each string ends where the next length begins), they are right.
-    """
-    window = cursor.data[cursor.position : min(cursor.end, cursor.position + _WINDOW_BYTES)]
-    zero = window == 0
-    two = zero[:-1] & zero[1:]
-    six = two[:-4] & two[2:-2] & two[4:]
-    lengths_at = np.flatnonzero(six) - 2
-    if len(lengths_at) < 2:
-        return np.empty(0, np.int64)
-    # a length below 256 matches one byte early as well: of neighbors the last is meant
-    lengths_at = lengths_at[np.append(lengths_at[1:] != lengths_at[:-1] + 1, True)]
-    if lengths_at[0] != 0:
-        return np.empty(0, np.int64)
-    lengths_at = lengths_at[:wanted]
-    next_at = lengths_at + _PREFIX_BYTES + window[lengths_at] + (window[lengths_at + 1].astype(np.int64) << 8)
-    broken = np.flatnonzero(next_at[:-1] != lengths_at[1:])
-    n_sure = int(broken[0]) + 1 if len(broken) else len(lengths_at)
-    if next_at[n_sure - 1] > cursor.end - cursor.position:
-        n_sure -= 1  # leave it to the walk to say what is wrong with the last one
-    if n_sure < min(wanted, _FEW_STRINGS):
-        return np.empty(0, np.int64)
-    starts: NDArray[np.int64] = lengths_at[:n_sure] + (cursor.position + _PREFIX_BYTES)
-    cursor.position += int(next_at[n_sure - 1])
-    return starts
-
-
-def _walk(cursor: Cursor, n_strings: int, what: str) -> NDArray[np.int64]:
-    """Starts of the next `n_strings` strings, one after the other."""
-    view, end, position = cursor.view, cursor.end, cursor.position
-    starts = [0] * n_strings
-    for i in range(n_strings):
-        start = position + _PREFIX_BYTES
-        position = start + int.from_bytes(view[position:start], "little")
-        if position > end:
-            cursor.position = start - _PREFIX_BYTES
-            cursor.need(position - cursor.position, f"a string in {what}")
-        starts[i] = start
-    cursor.position = position
-    return np.array(starts, dtype=np.int64)
+    is_zero = np.zeros(len(window) + 2, dtype=np.int8)
+    is_zero[1:-1] = window == 0
+    edges = np.diff(is_zero)
+    begin, end = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    n_zeros = end - begin
+    is_cut = end == len(window)  # such a run may go on
+    n_empty = np.where((n_zeros % _PREFIX_BYTES == 0) | is_cut, n_zeros // _PREFIX_BYTES, 0)
+    empty = np.repeat(begin - _PREFIX_BYTES * (np.cumsum(n_empty) - n_empty), n_empty)
+    empty += _PREFIX_BYTES * np.arange(len(empty))
+    others = np.concatenate([begin[n_zeros == 6] - 2, begin[n_zeros == 7] - 1])
+    return np.sort(np.concatenate([empty, others[others >= 0]]))
 
 
 def _check_utf8(cursor: Cursor, begin: int, starts: NDArray[np.int64], what: str, n_before: int) -> None:
@@ -151,8 +192,8 @@ def _check_utf8(cursor: Cursor, begin: int, starts: NDArray[np.int64], what: str
     blanked first.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
-    is_blanked = np.diff(starts, append=cursor.position + _PREFIX_BYTES) - _PREFIX_BYTES >= 128
-    blanked = (starts[is_blanked][:, None] - np.arange(1, _PREFIX_BYTES + 1)).ravel()
+    is_long = np.diff(starts, append=cursor.position + _PREFIX_BYTES) - _PREFIX_BYTES >= 128
+    blanked = (starts[is_long][:, None] - np.arange(1, _PREFIX_BYTES + 1)).ravel()
     for at in range(begin, cursor.position, _WINDOW_BYTES):
         to = min(cursor.position, at + _WINDOW_BYTES)
         piece = cursor.data[at:to].copy()
@@ -162,5 +203,9 @@ def _check_utf8(cursor: Cursor, begin: int, starts: NDArray[np.int64], what: str
             decoder.decode(piece.data, final=to == cursor.position)
         except UnicodeDecodeError as error:
             wrong_at = at - n_pending + error.start
-            index = n_before + max(0, int(np.searchsorted(starts, wrong_at, side="right")) - 1)
-            raise BadHeader(cursor.path, f"string {index} of {what} is not UTF-8") from error
+            index = max(0, int(np.searchsorted(starts, wrong_at, side="right")) - 1)
+            raise _not_utf8(cursor, n_before + index, what) from error
+
+
+def _not_utf8(cursor: Cursor, index: int, what: str) -> BadHeader:
+    return BadHeader(cursor.path, f"string {index} of {what} is not UTF-8")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fucina.errors import BadHeader
 from fucina.storage.gguf import limits
-from fucina.storage.gguf.cursor import Cursor
-from fucina.storage.gguf.strings import StringArray, read_strings
+from fucina.storage.gguf.cursor import Cursor, shown
+from fucina.storage.gguf.strings import StringArray, StringReader
 
 #: A number, a boolean, a string; an array of numbers or booleans (1-d NumPy, read-only); an array of strings.
 MetadataValue: TypeAlias = int | float | bool | str | NDArray[np.generic] | StringArray
@@ -56,43 +56,32 @@ class ValueReader:
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._text_bytes_left = limits.TEXT_BYTES
-        self._strings_left = limits.STRINGS
+        self._strings = StringReader(cursor)
 
     def read(self, value_type: int, key: str) -> MetadataValue:
         """The value of `key` at the cursor. Raises BadHeader, TruncatedFile."""
         if value_type in NUMBERS:
-            return self._cursor.scalar(NUMBERS[value_type], f"the value of '{key}'")
+            number: int | float = self._cursor.unpack(NUMBERS[value_type], f"the value of {shown(key)}")[0]
+            return number
         if value_type == STRING:
-            return self._text(key)
+            return self._cursor.text(f"the value of {shown(key)}", limits.TEXT_BYTES)
         if value_type == BOOL:
             return self._bool(key)
         if value_type == ARRAY:
             return self._array(key)
-        raise BadHeader(self._cursor.path, f"key '{key}' has the unknown value type {value_type}")
-
-    def _text(self, key: str) -> str:
-        before = self._cursor.position
-        value = self._cursor.text(f"the value of '{key}'", self._text_bytes_left)
-        self._text_bytes_left -= self._cursor.position - before
-        return value
+        raise BadHeader(self._cursor.path, f"key {shown(key)} has the unknown value type {value_type}")
 
     def _bool(self, key: str) -> bool:
-        value = self._cursor.scalar(NUMBERS[0], f"the value of '{key}'")
+        (value,) = self._cursor.unpack(NUMBERS[0], f"the value of {shown(key)}")
         if value not in (0, 1):
-            raise BadHeader(self._cursor.path, f"key '{key}' is a bool of value {value}; only 0 and 1 exist")
+            raise BadHeader(self._cursor.path, f"key {shown(key)} is a bool of value {value}; only 0 and 1 exist")
         return bool(value)
 
     def _array(self, key: str) -> MetadataValue:
-        cursor, what = self._cursor, f"the array '{key}'"
+        cursor, what = self._cursor, f"the array {shown(key)}"
         element_type, n_elements = cursor.u32(what), cursor.u64(what)
         if element_type == STRING:
-            if n_elements > self._strings_left:
-                raise BadHeader(
-                    cursor.path, f"{what} has {n_elements} strings; all arrays together may have {limits.STRINGS}"
-                )
-            self._strings_left -= n_elements
-            return read_strings(cursor, n_elements, what)
+            return self._strings.read(n_elements, what)
         if element_type in NUMBERS:
             return self._numbers(np.dtype(NUMBERS[element_type].format), n_elements, what)
         if element_type == BOOL:

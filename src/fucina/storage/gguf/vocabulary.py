@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fucina.errors import BadHeader
+from fucina.storage.gguf.cursor import shown
 from fucina.storage.gguf.strings import StringArray
 from fucina.storage.gguf.values import MetadataValue
 
@@ -33,12 +34,12 @@ def check_special_ids(path: Path, metadata: Mapping[str, MetadataValue], n_token
     for key, value in metadata.items():
         if not key.startswith(_PREFIX) or not key.endswith(("_token_id", "_token_ids")):
             continue
-        ids = value.tolist() if isinstance(value, np.ndarray) else [value]
-        for token_id in ids:
-            if not isinstance(token_id, int) or isinstance(token_id, bool):
-                raise BadHeader(path, f"'{key}' is not an integer")
-            if not 0 <= token_id < n_tokens:
-                raise BadHeader(path, f"'{key}' is {token_id}, but the vocabulary has {n_tokens} tokens")
+        ids = np.zeros(1) if isinstance(value, (str, StringArray)) else np.atleast_1d(value)
+        if ids.dtype.kind not in "iu":
+            raise BadHeader(path, f"{shown(key)} is not an integer")
+        outside = ids[(ids < 0) | (ids >= n_tokens)]
+        if len(outside):
+            raise BadHeader(path, f"{shown(key)} is {outside[0]}, but the vocabulary has {n_tokens} tokens")
 
 
 def _check_numbers(path: Path, metadata: Mapping[str, MetadataValue], name: str, kinds: str, n_tokens: int) -> None:
