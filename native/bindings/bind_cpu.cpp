@@ -19,9 +19,9 @@ void bind_cpu(nb::module_& m) {
         return found;
       },
       "Every instruction tier of this build, slowest first, and whether this processor can run it.");
-  m.def(
-      "read_bandwidth", &read_bandwidth, nb::arg("n_bytes"), nb::arg("threads"), nb::arg("repeats") = 5,
-      nb::call_guard<nb::gil_scoped_release>(), "Bytes per second read from memory by `threads` threads, best of `repeats`.");
+  m.def("read_bandwidth", &read_bandwidth, nb::arg("n_bytes"), nb::arg("threads"), nb::arg("repeats") = 5,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Bytes per second read from memory by `threads` threads, best of `repeats`.");
 }
 
 }  // namespace fucina::bindings

@@ -103,19 +103,22 @@ class Backend {
   std::shared_ptr<Op> add_norm(std::string name, std::shared_ptr<Slab> x, std::shared_ptr<Slab> y,
                                NormWeights norm) const {
     require(x->width % 8 == 0, "a norm must be a multiple of 8 wide");
-    require(x->width == y->width && norm.weight.size() == static_cast<std::size_t>(x->width), "add_norm: widths differ");
+    require(x->width == y->width && norm.weight.size() == static_cast<std::size_t>(x->width),
+            "add_norm: widths differ");
     return std::make_shared<AddNormOp>(std::move(name), kernels_, std::move(x), std::move(y), std::move(norm));
   }
 
   std::shared_ptr<Op> attention(std::string name, AttentionShape shape, std::size_t k_offset, std::size_t v_offset,
                                 std::size_t head_bytes, std::optional<NormWeights> q_norm,
                                 std::optional<NormWeights> k_norm, std::shared_ptr<Slab> q, std::shared_ptr<Slab> k,
-                                std::shared_ptr<Slab> v, std::shared_ptr<Slab> angles, std::shared_ptr<Slab> out) const {
+                                std::shared_ptr<Slab> v, std::shared_ptr<Slab> angles,
+                                std::shared_ptr<Slab> out) const {
     const int d = shape.d_head;
     require(pool_ != nullptr, "bind a KV pool before attention");
     require(d > 0 && d % 8 == 0 && (!q8_ || d % 32 == 0), "d_head must be a multiple of 8 (of 32 for q8_0)");
     require(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, "heads must be a multiple of kv_heads");
-    require(shape.d_rotary >= 0 && shape.d_rotary <= d && shape.d_rotary % 2 == 0, "d_rotary must be even, up to d_head");
+    require(shape.d_rotary >= 0 && shape.d_rotary <= d && shape.d_rotary % 2 == 0,
+            "d_rotary must be even, up to d_head");
     require(q->width == shape.heads * d && out->width == q->width, "attention: q or out has the wrong width");
     require(k->width == shape.kv_heads * d && v->width == k->width, "attention: k or v has the wrong width");
     require(angles->width >= shape.d_rotary, "attention: the angles are too narrow");
@@ -202,7 +205,8 @@ void bind_ops(nb::module_& m) {
           [](nb::handle_t<Slab> self, std::size_t rows) {
             const auto& slab = nb::cast<const Slab&>(self);
             const auto width = static_cast<std::size_t>(slab.width);
-            if (rows * width * sizeof(float) > slab.memory.size()) throw std::invalid_argument("more rows than the slab has");
+            if (rows * width * sizeof(float) > slab.memory.size())
+              throw std::invalid_argument("more rows than the slab has");
             return nb::ndarray<nb::numpy, float, nb::ndim<2>>(slab.row(0), {rows, width}, self);
           },
           nb::arg("rows"), "The first `rows` rows as an array over the slab's own memory.");
@@ -213,25 +217,28 @@ void bind_ops(nb::module_& m) {
   nb::class_<Tape>(m, "Tape", "Bound ops in the order they run.")
       .def("__init__", [](Tape* self, const std::vector<std::shared_ptr<Op>>& ops) { new (self) Tape{ops}; })
       .def("__len__", [](const Tape& t) { return t.ops.size(); });
-  nb::class_<NormWeights>(m, "Norm")
-      .def("__init__", [](NormWeights* self, const Floats& weight, float eps) { new (self) NormWeights{floats(weight), eps}; });
+  nb::class_<NormWeights>(m, "Norm").def("__init__", [](NormWeights* self, const Floats& weight, float eps) {
+    new (self) NormWeights{floats(weight), eps};
+  });
   nb::class_<GateInput>(m, "Gate").def("__init__", [](GateInput* self, std::shared_ptr<Slab> up, bool gelu) {
     new (self) GateInput{std::move(up), gelu ? Activation::Gelu : Activation::Silu};
   });
   nb::class_<Projection>(m, "Projection")
-      .def("__init__",
-           [](Projection* self, std::shared_ptr<PackedWeight> weight, std::shared_ptr<Slab> out,
-              const std::optional<Floats>& bias, bool accumulate) {
-             new (self) Projection{std::move(weight), std::move(out), bias ? floats(*bias) : std::vector<float>{}, accumulate};
-           },
-           nb::arg("weight"), nb::arg("out"), nb::arg("bias").none(), nb::arg("accumulate"));
+      .def(
+          "__init__",
+          [](Projection* self, std::shared_ptr<PackedWeight> weight, std::shared_ptr<Slab> out,
+             const std::optional<Floats>& bias, bool accumulate) {
+            new (self)
+                Projection{std::move(weight), std::move(out), bias ? floats(*bias) : std::vector<float>{}, accumulate};
+          },
+          nb::arg("weight"), nb::arg("out"), nb::arg("bias").none(), nb::arg("accumulate"));
   nb::class_<AttentionShape>(m, "AttentionShape")
-      .def("__init__",
-           [](AttentionShape* self, int heads, int kv_heads, int d_head, int d_rotary, bool halves, float scale, int window) {
-             new (self) AttentionShape{heads, kv_heads, d_head, d_rotary, halves, scale, window};
-           },
-           nb::arg("heads"), nb::arg("kv_heads"), nb::arg("d_head"), nb::arg("d_rotary"), nb::arg("halves"),
-           nb::arg("scale"), nb::arg("window"));
+      .def(
+          "__init__",
+          [](AttentionShape* self, int heads, int kv_heads, int d_head, int d_rotary, bool halves, float scale,
+             int window) { new (self) AttentionShape{heads, kv_heads, d_head, d_rotary, halves, scale, window}; },
+          nb::arg("heads"), nb::arg("kv_heads"), nb::arg("d_head"), nb::arg("d_rotary"), nb::arg("halves"),
+          nb::arg("scale"), nb::arg("window"));
   nb::class_<Backend>(m, "Backend", "A tier, a thread count and the rooms they work in.")
       .def(nb::init<int, int, const std::string&>(), nb::arg("max_rows"), nb::arg("threads"), nb::arg("tier"))
       .def_prop_ro("tier", &Backend::tier)
@@ -244,9 +251,9 @@ void bind_ops(nb::module_& m) {
       .def("linear", &Backend::linear, nb::arg("name"), nb::arg("x"), nb::arg("norm").none(), nb::arg("gate").none(),
            nb::arg("projections"), nb::arg("only_logit_rows"))
       .def("add_norm", &Backend::add_norm)
-      .def("attention", &Backend::attention, nb::arg("name"), nb::arg("shape"), nb::arg("k_offset"), nb::arg("v_offset"),
-           nb::arg("head_bytes"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("q"), nb::arg("k"),
-           nb::arg("v"), nb::arg("angles"), nb::arg("out"))
+      .def("attention", &Backend::attention, nb::arg("name"), nb::arg("shape"), nb::arg("k_offset"),
+           nb::arg("v_offset"), nb::arg("head_bytes"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("q"),
+           nb::arg("k"), nb::arg("v"), nb::arg("angles"), nb::arg("out"))
       .def("run", &Backend::run)
       .def("profile", &Backend::profile);
 }

@@ -40,6 +40,8 @@ FUCINA_INLINE std::uint16_t float_to_half(float value) {
   return static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
 }
 
-FUCINA_INLINE float bfloat_to_float(std::uint16_t b) { return std::bit_cast<float>(static_cast<std::uint32_t>(b) << 16); }
+FUCINA_INLINE float bfloat_to_float(std::uint16_t b) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(b) << 16);
+}
 
 }  // namespace fucina

@@ -1,4 +1,5 @@
-// One element at a time: the plainest reading of every block layout. Packing, dequantizing and the scalar oracle use it.
+// One element at a time: the plainest reading of every block layout. Packing, dequantizing and the scalar oracle use
+// it.
 #pragma once
 
 #include "base/half.h"

@@ -1,9 +1,9 @@
 // Softmax attention over the blocks of the KV pool.
 //
 // Arithmetic, per query and block of 64 positions: scores are one fma chain over d_head ascending, times `scale`;
-// m = their maximum over visible positions, p = exp(score - m), l = sum of p (sixteen strided lanes), o = one fma chain of
-// p * v over positions ascending. Blocks combine in ascending order: M' = max(M, m), a = exp(M - M'), b = exp(m - M'),
-// L = fma(L, a, l * b), O = fma(O, a, o * b). The result is O / L. K is stored transposed, so that score lanes run
+// m = their maximum over visible positions, p = exp(score - m), l = sum of p (sixteen strided lanes), o = one fma chain
+// of p * v over positions ascending. Blocks combine in ascending order: M' = max(M, m), a = exp(M - M'), b = exp(m -
+// M'), L = fma(L, a, l * b), O = fma(O, a, o * b). The result is O / L. K is stored transposed, so that score lanes run
 // over positions.
 #pragma once
 
@@ -28,8 +28,8 @@ FUCINA_INLINE void widen(const std::uint8_t* block, int d_head, bool q8, bool tr
   const auto* scales = reinterpret_cast<const float*>(block + n);
   for (int i = 0; i < n; i += 8) {
     const auto q = V::load_bytes(bytes + i);
-    const auto d = transposed ? V::load(scales + i / kPositions / 32 * kPositions + i % kPositions)
-                              : V::set(scales[i / 32]);
+    const auto d =
+        transposed ? V::load(scales + i / kPositions / 32 * kPositions + i % kPositions) : V::set(scales[i / 32]);
     V::store(out + i, V::mul(q, d));
   }
 }

@@ -1,6 +1,7 @@
 // What an instruction tier offers: one table of functions. Shapes and bounds were checked when an op was bound.
 //
-// The law (ARCHITECTURE.md): every function gives the same bits in every tier, and a row's result depends on that row only.
+// The law (ARCHITECTURE.md): every function gives the same bits in every tier, and a row's result depends on that row
+// only.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +21,10 @@ struct Rows32 {
 
 // Rows quantized per 256 values.
 struct Rows256 {
-  const std::int8_t* q;        // (rows, d_in)
-  const float* d;              // (rows, d_in / 256)
-  const std::int16_t* sum16;   // (rows, d_in / 16)
-  const std::int16_t* sum32;   // (rows, d_in / 32)
+  const std::int8_t* q;       // (rows, d_in)
+  const float* d;             // (rows, d_in / 256)
+  const std::int16_t* sum16;  // (rows, d_in / 16)
+  const std::int16_t* sum32;  // (rows, d_in / 32)
 };
 
 struct LinearArgs {
@@ -34,13 +35,14 @@ struct LinearArgs {
   const float* x;  // (rows, d_in), for float formats
   Rows32 rows32;
   Rows256 rows256;
-  float* out;           // (rows, out_stride)
+  float* out;  // (rows, out_stride)
   std::size_t out_stride;
-  const float* bias;    // (d_out,) or null
-  bool accumulate;      // out += instead of out =
+  const float* bias;  // (d_out,) or null
+  bool accumulate;    // out += instead of out =
 };
 
-// The queries of one KV head in one span. Query i belongs to row i / group and is head i % group of the KV head's group.
+// The queries of one KV head in one span. Query i belongs to row i / group and is head i % group of the KV head's
+// group.
 struct AttendArgs {
   const std::uint8_t* keys;    // this layer's and KV head's K in block 0 of the pool
   const std::uint8_t* values;  // likewise V
@@ -52,7 +54,7 @@ struct AttendArgs {
   int start;   // position of the span's row 0
   int window;  // positions a row sees, itself included; 0: all
   float scale;
-  const float* q;      // row 0, head 0 of the group
+  const float* q;        // row 0, head 0 of the group
   std::size_t q_stride;  // from one row to the next
   float* out;
   std::size_t out_stride;

@@ -1,5 +1,5 @@
-// Packing raw GGUF rows into tiles of eight (quantized) or 32 (float) columns, once at load. The same for every tier that
-// uses these tiles, so it is compiled once.
+// Packing raw GGUF rows into tiles of eight (quantized) or 32 (float) columns, once at load. The same for every tier
+// that uses these tiles, so it is compiled once.
 #pragma once
 
 #include "kernels/kernels.h"

@@ -1,4 +1,5 @@
-// Packed weights: eight output columns interleaved, so that one vector of weight bytes meets four broadcast activation bytes.
+// Packed weights: eight output columns interleaved, so that one vector of weight bytes meets four broadcast activation
+// bytes.
 //
 // Inside a block everything is integer and therefore exact in any order; across blocks there is one f32 fma chain per
 // output, blocks ascending. Nibble vectors hold group `low` in their low and group `high` in their high nibbles, where
@@ -55,9 +56,11 @@ FUCINA_INLINE void pack_high_bits(const Raw* const* columns, int first_group, st
   }
 }
 
-FUCINA_INLINE const std::uint16_t* halves_at(const std::uint8_t* p) { return reinterpret_cast<const std::uint16_t*>(p); }
+FUCINA_INLINE const std::uint16_t* halves_at(const std::uint8_t* p) {
+  return reinterpret_cast<const std::uint16_t*>(p);
+}
 
-template <class Raw, std::uint16_t Raw::*member>
+template <class Raw, std::uint16_t Raw::* member>
 FUCINA_INLINE void pack_halves(const Raw* const* columns, std::uint8_t* out) {
   for (int c = 0; c < kColumns; c++) std::memcpy(out + 2 * c, &(columns[c]->*member), 2);
 }

@@ -109,13 +109,9 @@ struct Avx2 {
     return {_mm256_set1_epi32(bits)};
   }
 
-  FUCINA_INLINE U8 load_u8(const std::uint8_t* p) {
-    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
-  }
+  FUCINA_INLINE U8 load_u8(const std::uint8_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
   FUCINA_INLINE U8 low_nibbles(U8 a) { return {_mm256_and_si256(a.v, _mm256_set1_epi8(15))}; }
-  FUCINA_INLINE U8 high_nibbles(U8 a) {
-    return {_mm256_and_si256(_mm256_srli_epi16(a.v, 4), _mm256_set1_epi8(15))};
-  }
+  FUCINA_INLINE U8 high_nibbles(U8 a) { return {_mm256_and_si256(_mm256_srli_epi16(a.v, 4), _mm256_set1_epi8(15))}; }
   FUCINA_INLINE U8 either(U8 a, U8 b) { return {_mm256_or_si256(a.v, b.v)}; }
   template <int first, int count>
   FUCINA_INLINE U8 bits_to_4(U8 a) {

@@ -1,7 +1,8 @@
 // The portable lanes: plain arrays and loops that any C++ compiler understands and most vectorize.
 //
 // A lane policy offers eight f32 lanes (F), eight i32 lanes (I32), sixteen i16 lanes (I16) and thirty-two bytes (U8).
-// Kernels are written once against it. Every operation is exact or correctly rounded, so every policy gives the same bits.
+// Kernels are written once against it. Every operation is exact or correctly rounded, so every policy gives the same
+// bits.
 #pragma once
 
 #include <bit>
@@ -15,8 +16,9 @@ namespace fucina {
 #if defined(__aarch64__) || defined(__FMA__)
 FUCINA_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
-// a * b + c rounded once, without the instruction. The product is exact in double; the sum is rounded to odd, so that the
-// second rounding, to float, cannot go wrong (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+// a * b + c rounded once, without the instruction. The product is exact in double; the sum is rounded to odd, so that
+// the second rounding, to float, cannot go wrong (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums",
+// 2008).
 FUCINA_INLINE float fused(float a, float b, float c) {
   const double product = static_cast<double>(a) * static_cast<double>(b);
   const double addend = static_cast<double>(c);
@@ -44,8 +46,8 @@ struct Generic {
     std::uint8_t v[32];
   };
 
-#define FUCINA_LANES(type, n, expression)     \
-  type r;                                     \
+#define FUCINA_LANES(type, n, expression)          \
+  type r;                                          \
   for (int i = 0; i < n; i++) r.v[i] = expression; \
   return r
 
@@ -69,9 +71,7 @@ struct Generic {
   FUCINA_INLINE F abs(F a) { FUCINA_LANES(F, 8, __builtin_fabsf(a.v[i])); }
   FUCINA_INLINE F to_float(I32 a) { FUCINA_LANES(F, 8, static_cast<float>(a.v[i])); }
   // Round to the nearest even integer; |a| < 2^22.
-  FUCINA_INLINE I32 round(F a) {
-    FUCINA_LANES(I32, 8, std::bit_cast<std::int32_t>(a.v[i] + 12582912.0f) - 0x4b400000);
-  }
+  FUCINA_INLINE I32 round(F a) { FUCINA_LANES(I32, 8, std::bit_cast<std::int32_t>(a.v[i] + 12582912.0f) - 0x4b400000); }
   // 2^n for -127 < n < 128.
   FUCINA_INLINE F power_of_two(I32 n) { FUCINA_LANES(F, 8, std::bit_cast<float>((n.v[i] + 127) << 23)); }
   // `a` where x > limit, else 0.
@@ -103,8 +103,7 @@ struct Generic {
   FUCINA_INLINE I32 sum_pairs(I16 a) { FUCINA_LANES(I32, 8, a.v[2 * i] + a.v[2 * i + 1]); }
   // Unsigned bytes times the same four signed bytes of every lane; the caller keeps the sums inside 16 bits.
   FUCINA_INLINE I16 dot_bytes(U8 w, const std::int8_t* x4) {
-    FUCINA_LANES(I16, 16,
-                 static_cast<std::int16_t>(w.v[2 * i] * x4[2 * i % 4] + w.v[2 * i + 1] * x4[(2 * i + 1) % 4]));
+    FUCINA_LANES(I16, 16, static_cast<std::int16_t>(w.v[2 * i] * x4[2 * i % 4] + w.v[2 * i + 1] * x4[(2 * i + 1) % 4]));
   }
   // Signed bytes times the same four signed bytes of every lane (none of x4 is -128), four to a 32-bit lane.
   struct Signed {

@@ -25,7 +25,8 @@ class AttentionOp final : public Op {
  public:
   AttentionOp(std::string op_name, const Kernels& kernels, int threads, AttentionShape shape, KvLayout kv,
               std::optional<NormWeights> q_norm, std::optional<NormWeights> k_norm, std::shared_ptr<Slab> q,
-              std::shared_ptr<Slab> k, std::shared_ptr<Slab> v, std::shared_ptr<Slab> angles, std::shared_ptr<Slab> out);
+              std::shared_ptr<Slab> k, std::shared_ptr<Slab> v, std::shared_ptr<Slab> angles,
+              std::shared_ptr<Slab> out);
   void run(Worker& worker, const Pass& pass) override;
 
  private:

@@ -5,7 +5,8 @@
 namespace fucina {
 
 namespace {
-// Tiles taken at a time: small enough for the second-level cache and for fair shares, large enough to be worth fetching.
+// Tiles taken at a time: small enough for the second-level cache and for fair shares, large enough to be worth
+// fetching.
 constexpr std::size_t kPieceBytes = 64 * 1024;
 constexpr int kPiecesPerThread = 8;
 }  // namespace
@@ -37,8 +38,8 @@ void Workspace::reserve(int d_in) {
   widest_ = d_in;
   const auto make = [&](std::size_t rows) {
     const std::size_t n = rows * static_cast<std::size_t>((d_in + 255) / 256 * 256);
-    return Rows{Buffer(4 * n),      Buffer(n),           Buffer(n / 32 * 4),  Buffer(n / 32 * 4), Buffer(n / 32 * 4),
-                Buffer(n),          Buffer(n / 256 * 4), Buffer(n / 16 * 2), Buffer(n / 32 * 2)};
+    return Rows{Buffer(4 * n), Buffer(n),           Buffer(n / 32 * 4), Buffer(n / 32 * 4), Buffer(n / 32 * 4),
+                Buffer(n),     Buffer(n / 256 * 4), Buffer(n / 16 * 2), Buffer(n / 32 * 2)};
   };
   shared_ = make(static_cast<std::size_t>(max_rows));
   for (Rows& rows : own_) rows = make(1);
@@ -120,7 +121,9 @@ void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows,
 void LinearOp::run(Worker& worker, const Pass& pass) {
   const int n_rows = only_logit_rows_ ? static_cast<int>(pass.logit_rows.size()) : pass.rows();
   if (n_rows == 0) return;
-  const auto source = [&](int slot) { return only_logit_rows_ ? pass.logit_rows[static_cast<std::size_t>(slot)] : slot; };
+  const auto source = [&](int slot) {
+    return only_logit_rows_ ? pass.logit_rows[static_cast<std::size_t>(slot)] : slot;
+  };
   const bool single = n_rows == 1;
   const Workspace::Rows& rows = single ? workspace_->own(worker.index) : workspace_->shared();
   const float* x = rows.x.as<float>();
@@ -131,7 +134,8 @@ void LinearOp::run(Worker& worker, const Pass& pass) {
     worker.barrier();
     if (!norm_ && !gate_) x = x_->row(0);
   }
-  const std::size_t tile_bytes = projections_[0].weight->bytes() / static_cast<std::size_t>(projections_[0].weight->tiles());
+  const std::size_t tile_bytes =
+      projections_[0].weight->bytes() / static_cast<std::size_t>(projections_[0].weight->tiles());
   const int by_size = static_cast<int>(std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(tile_bytes, 1), 1));
   const int by_share = std::max(total_tiles_ / (kPiecesPerThread * worker.count), 1);
   const int piece = std::min(by_size, by_share);

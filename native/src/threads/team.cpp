@@ -9,8 +9,8 @@ namespace fucina {
 
 namespace {
 
-// How long a thread keeps looking before it lets others run, and before it sleeps. Between two ops of a pass the wait is a
-// few microseconds; between two passes it is the time that Python needs to choose a token.
+// How long a thread keeps looking before it lets others run, and before it sleeps. Between two ops of a pass the wait
+// is a few microseconds; between two passes it is the time that Python needs to choose a token.
 constexpr std::uint32_t kMaxThreads = 1024;
 constexpr int kSpinsBeforeYield = 4000;
 constexpr auto kSpinBeforeSleep = std::chrono::microseconds(200);

@@ -1,5 +1,6 @@
 // AVX2 with FMA and F16C; compiled with those flags and called only where the processor has them.
 #include "simd/avx2.h"
+
 #include "tiers/lane_kernels.h"
 #include "tiers/tiers.h"
 

@@ -33,7 +33,11 @@ def random_weight(format: Format, d_out: int, d_in: int, seed: int) -> Weight:
     elif format.name == "F16":
         blocks = rng.normal(0, 1, (len(blocks), 1)).astype(np.float16).view(np.uint8)
     elif format.name == "BF16":
-        blocks = (rng.normal(0, 1, (len(blocks), 1)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        blocks = (
+            (rng.normal(0, 1, (len(blocks), 1)).astype(np.float32).view(np.uint32) >> 16)
+            .astype(np.uint16)
+            .view(np.uint8)
+        )
     elif format.name == "Q6_K":
         blocks[:, 208:] = scale(len(blocks))
     else:
@@ -50,7 +54,9 @@ def open_tier(tier: str, threads: int = 1, max_rows: int = 80) -> NativeOps:
     return ops
 
 
-def product(ops: NativeOps, weight: Weight, x: NDArray[np.float32], width: int, **kwargs: object) -> NDArray[np.float32]:
+def product(
+    ops: NativeOps, weight: Weight, x: NDArray[np.float32], width: int, **kwargs: object
+) -> NDArray[np.float32]:
     table = Weight("t", SUPPORTED[0], (1, 8), np.zeros(32, np.uint8))
     embed = ops.embed("embed", table, ops.slab(8))
     source, out = ops.slab(weight.d_in), ops.slab(width)
