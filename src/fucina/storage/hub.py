@@ -31,7 +31,7 @@ def pull_from_hub(name: str, home: Path, progress: Progress) -> Path:
     try:
         import huggingface_hub
     except ImportError as error:
-        raise PullError(f"{name}: this needs huggingface_hub. Install it with `pip install fucina[hub]`") from error
+        raise PullError(f"{name}: this needs an optional package. Run `pip install huggingface_hub`") from error
     folder = hub_path(name, home).parents[file_name.count("/")]
     for part in _all_parts(file_name):
         progress(f"downloading {part}", 0, None)

@@ -1,15 +1,15 @@
-"""GGUF files that lie: one small builder a lie, and the error that must come of it; random mutations of honest ones."""
+"""GGUF files that lie: one small builder a lie, and the error that must come of it."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fucina.core.formats import F32, Q4_K
+from fucina.core.formats import Q4_K
 from fucina.errors import (
     BadHeader,
     BadTensor,
@@ -19,72 +19,9 @@ from fucina.errors import (
     TruncatedFile,
     UnsupportedFormat,
 )
-from fucina.testing.gguf_writer import Typed, Value, encode_tensor, encode_text, encode_value, write_gguf
-
-#: Writes a lying file into a folder and returns its path.
-Builder = Callable[[Path], Path]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawFile:
-    """A GGUF file piece by piece, nothing checked; counts follow from the pieces unless they are said."""
-
-    version: int = 3
-    keys: Sequence[bytes] = ()
-    tensors: Sequence[bytes] = ()
-    n_keys: int | None = None
-    n_tensors: int | None = None
-    data_bytes: int = 0
-
-    def __call__(self, folder: Path) -> Path:
-        """Write it."""
-        n_tensors = len(self.tensors) if self.n_tensors is None else self.n_tensors
-        n_keys = len(self.keys) if self.n_keys is None else self.n_keys
-        head = b"GGUF" + struct.pack("<IQQ", self.version, n_tensors, n_keys)
-        head += b"".join(self.keys) + b"".join(self.tensors)
-        return RawBytes(head + bytes(-len(head) % 32 + self.data_bytes))(folder)
-
-
-@dataclass(frozen=True, slots=True)
-class RawBytes:
-    """Any bytes under a model's name; `hole_bytes` zeros follow that take no disk."""
-
-    content: bytes
-    hole_bytes: int = 0
-
-    def __call__(self, folder: Path) -> Path:
-        """Write them."""
-        path = folder / "hostile.gguf"
-        with path.open("wb") as file:
-            file.write(self.content)
-            file.truncate(len(self.content) + self.hole_bytes)
-        return path
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A split model of `n_files` files; each file's metadata and tensor names may be replaced, None leaves it out."""
-
-    replaced: Mapping[int, tuple[Mapping[str, Value], Sequence[str]] | None] = field(default_factory=dict)
-    n_files: int = 3
-    opened: str = "m-00001-of-00003.gguf"
-
-    def __call__(self, folder: Path) -> Path:
-        """Write them and return the path of the one to open."""
-        for i in range(self.n_files):
-            metadata: dict[str, Value] = {
-                "split.no": Typed("uint16", i),
-                "split.count": Typed("uint16", self.n_files),
-                "split.tensors.count": Typed("int32", self.n_files),
-            }
-            names: Sequence[str] = (f"t{i}",)
-            change = self.replaced.get(i, ({}, names))
-            if change is None:
-                continue
-            metadata |= change[0]
-            tensors = {name: (np.zeros(8, dtype=np.float32), F32) for name in change[1]}
-            write_gguf(folder / f"m-{i + 1:05d}-of-{self.n_files:05d}.gguf", metadata, tensors)
-        return folder / self.opened
+from fucina.storage.gguf import limits
+from fucina.testing.gguf_writer import Typed, Value, encode_tensor, encode_text
+from fucina.testing.raw_gguf import Builder, Parts, RawBytes, RawFile, key, raw_array, raw_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +30,6 @@ class Lie:
 
     build: Builder
     error: type[FucinaError]
-
-
-def key(name: str | bytes, value: Value) -> bytes:
-    """One metadata entry."""
-    return encode_text(name) + encode_value(value)
-
-
-def raw_key(name: str | bytes, value_type: int, value: bytes) -> bytes:
-    """One metadata entry with any type number and any bytes as value."""
-    return encode_text(name) + struct.pack("<I", value_type) + value
-
-
-def raw_array(name: str, element_type: int, n_elements: int, elements: bytes = b"") -> bytes:
-    """One array entry whose count need not fit what follows."""
-    return raw_key(name, 9, struct.pack("<IQ", element_type, n_elements) + elements)
 
 
 def _metadata(*keys: bytes, n_keys: int | None = None, data_bytes: int = 0) -> RawFile:
@@ -147,8 +69,8 @@ _WRONG_FRONTS: dict[str, Lie] = {
     "2^64-1 keys": Lie(RawFile(n_keys=2**64 - 1), BadHeader),
     "2^60 tensors": Lie(RawFile(n_tensors=2**60), BadHeader),
     "2^31 tensors": Lie(RawFile(n_tensors=2**31), BadHeader),
-    "more tensors than bytes": Lie(RawFile(n_tensors=8_000), TruncatedFile),
-    "more keys than bytes": Lie(RawFile(n_keys=1_000), TruncatedFile),
+    "more tensors than bytes": Lie(RawFile(n_tensors=4_000), TruncatedFile),
+    "more keys than bytes": Lie(RawFile(n_keys=500), TruncatedFile),
     "one key too many": Lie(_metadata(key("a", 1), n_keys=2, data_bytes=64), BadHeader),
 }
 
@@ -288,5 +210,67 @@ _WRONG_PARTS: dict[str, Lie] = {
     "name that hides the parts": Lie(lambda folder: Parts()(folder).rename(folder / "model.gguf"), BadHeader),
 }
 
+
+def _late_lie(*costly: bytes) -> RawFile:
+    """A file whose lie, a key that appears twice, comes after something costly."""
+    return _metadata(*costly, key("twice", 1), key("twice", 1))
+
+
+def _strings(*texts: bytes, n_strings: int = limits.STRINGS) -> bytes:
+    """An array that repeats these strings."""
+    pieces = b"".join(map(encode_text, texts))
+    n_times, n_more = divmod(n_strings, len(texts))
+    return raw_array("a", 8, n_strings, pieces * n_times + b"".join(map(encode_text, texts[:n_more])))
+
+
+#: Files that cost as much as a file may before the lie comes out; made only when asked for, since they are large.
+_COSTLY: dict[str, Lie] = {
+    "costly: as many empty strings as may be": Lie(lambda folder: _late_lie(_strings(b""))(folder), BadHeader),
+    "costly: as many words as may be": Lie(lambda folder: _late_lie(_strings(b"word"))(folder), BadHeader),
+    "costly: as many NULs as may be": Lie(lambda folder: _late_lie(_strings(b"\0"))(folder), BadHeader),
+    "costly: chains that break often": Lie(
+        lambda folder: _late_lie(_strings(*[b"a"] * 255, b"\0b"))(folder), BadHeader
+    ),
+    "costly: many small arrays": Lie(
+        lambda folder: _late_lie(
+            *(key(f"k{i}", ["a"] * 256) for i in range(limits.KEYS - 2)),
+        )(folder),
+        BadHeader,
+    ),
+    "costly: many arrays of words": Lie(
+        lambda folder: _late_lie(*(key(f"k{i}", ["word"] * 257) for i in range(limits.KEYS - 2)))(folder), BadHeader
+    ),
+    "costly: many arrays of odd strings": Lie(
+        lambda folder: _late_lie(
+            *(key(f"k{i}", ["\0"] * 257) for i in range(limits.KEYS - 2)),
+        )(folder),
+        BadHeader,
+    ),
+    "costly: as many numbers as may be": Lie(
+        lambda folder: _late_lie(key("a", np.zeros(limits.HEADER_BYTES - 1000, dtype=np.uint8)))(folder), BadHeader
+    ),
+    "costly: a text that grows when decoded": Lie(
+        lambda folder: _late_lie(key("a", "\U0001f600" + "a" * (limits.TEXT_BYTES - 100)))(folder), BadHeader
+    ),
+    "costly: long strings": Lie(
+        lambda folder: _late_lie(_strings(b"a" * 2**20, "é".encode() * 2**19, n_strings=20))(folder), BadHeader
+    ),
+    "costly: as many tensors as may be": Lie(
+        lambda folder: _tensor(
+            *(_vector(f"t{i}", offset=128 * i) for i in range(limits.TENSORS - 1)),
+            _vector(),
+            data_bytes=128 * limits.TENSORS,
+        )(folder),
+        BadTensor,
+    ),
+}
+
 #: Every lie by name.
-LIES: dict[str, Lie] = {**_WRONG_FRONTS, **_WRONG_VALUES, **_WRONG_TENSORS, **_WRONG_VOCABULARIES, **_WRONG_PARTS}
+LIES: dict[str, Lie] = {
+    **_WRONG_FRONTS,
+    **_WRONG_VALUES,
+    **_WRONG_TENSORS,
+    **_WRONG_VOCABULARIES,
+    **_WRONG_PARTS,
+    **_COSTLY,
+}

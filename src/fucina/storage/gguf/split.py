@@ -12,7 +12,7 @@ from fucina.storage.gguf.values import MetadataValue
 
 _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 _NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
-_MOST_PARTS = 4096
+_MOST_PARTS = 512
 
 
 def n_parts(path: Path, metadata: Mapping[str, MetadataValue]) -> int:

@@ -22,6 +22,8 @@ _PREFIX_BYTES = 8
 _WINDOW_BYTES = 1 << 18
 #: Up to this many strings are walked one by one: finding them all at once would cost more.
 _FEW_STRINGS = 256
+#: Where few strings are left, the window is this many bytes for each of them.
+_TYPICAL_BYTES = 64
 
 
 class StringArray(Sequence[str]):
@@ -101,6 +103,7 @@ class StringReader:
         starts = np.empty(n_strings, np.int64)
         if n_strings <= _FEW_STRINGS:
             _walk(cursor, starts, what)
+            _check_utf8(cursor, first, starts, what, 0)
         else:
             self._read_many(starts, what)
         ends = np.empty_like(starts)
@@ -123,9 +126,11 @@ class StringReader:
         cursor = self._cursor
         cursor.need(_PREFIX_BYTES, what)
         base = cursor.position
-        window = cursor.data[base : min(cursor.end, base + _WINDOW_BYTES)]
+        window_bytes = min(_WINDOW_BYTES, _TYPICAL_BYTES * (len(starts) - n_found))
+        window = cursor.data[base : min(cursor.end, base + window_bytes)]
         likely = _likely_lengths(window)
-        after = likely + (_PREFIX_BYTES + window[likely]) + (window[likely + 1].astype(np.int64) << 8)
+        lengths = window[likely].astype(np.int64) + (window[likely + 1].astype(np.int64) << 8)
+        after = likely + _PREFIX_BYTES + lengths
         chain_ends = np.append(np.flatnonzero(after[:-1] != likely[1:]), len(likely) - 1)
         at = 0
         while n_found < len(starts) and at + _PREFIX_BYTES <= len(window):
@@ -154,16 +159,17 @@ class StringReader:
 
 
 def _walk(cursor: Cursor, starts: NDArray[np.int64], what: str) -> None:
-    """Fill `starts` with the next strings, one after the other, all checked."""
+    """Fill `starts` with the next strings, one after the other."""
+    view, end, position = cursor.view, cursor.end, cursor.position
     for i in range(len(starts)):
-        length = cursor.u64(what)
-        cursor.need(length, what)
-        starts[i] = cursor.position
-        try:
-            codecs.utf_8_decode(cursor.view[cursor.position : cursor.position + length], "strict", True)
-        except UnicodeDecodeError as error:
-            raise _not_utf8(cursor, i, what) from error
-        cursor.position += length
+        start = position + _PREFIX_BYTES
+        next_position = start + int.from_bytes(view[position:start], "little")
+        if next_position > end:
+            cursor.position = position
+            cursor.need(next_position - position, f"string {i} of {what}")
+        starts[i] = start
+        position = next_position
+    cursor.position = position
 
 
 def _likely_lengths(window: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -191,6 +197,8 @@ def _check_utf8(cursor: Cursor, begin: int, starts: NDArray[np.int64], what: str
     A length below 128 is eight ASCII characters, so it neither breaks nor mends what stands beside it; others are
     blanked first.
     """
+    if not len(starts):
+        return
     decoder = codecs.getincrementaldecoder("utf-8")()
     is_long = np.diff(starts, append=cursor.position + _PREFIX_BYTES) - _PREFIX_BYTES >= 128
     blanked = (starts[is_long][:, None] - np.arange(1, _PREFIX_BYTES + 1)).ravel()
@@ -204,8 +212,4 @@ def _check_utf8(cursor: Cursor, begin: int, starts: NDArray[np.int64], what: str
         except UnicodeDecodeError as error:
             wrong_at = at - n_pending + error.start
             index = max(0, int(np.searchsorted(starts, wrong_at, side="right")) - 1)
-            raise _not_utf8(cursor, n_before + index, what) from error
-
-
-def _not_utf8(cursor: Cursor, index: int, what: str) -> BadHeader:
-    return BadHeader(cursor.path, f"string {index} of {what} is not UTF-8")
+            raise BadHeader(cursor.path, f"string {n_before + index} of {what} is not UTF-8") from error

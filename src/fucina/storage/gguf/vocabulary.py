@@ -37,9 +37,9 @@ def check_special_ids(path: Path, metadata: Mapping[str, MetadataValue], n_token
         ids = np.zeros(1) if isinstance(value, (str, StringArray)) else np.atleast_1d(value)
         if ids.dtype.kind not in "iu":
             raise BadHeader(path, f"{shown(key)} is not an integer")
-        outside = ids[(ids < 0) | (ids >= n_tokens)]
-        if len(outside):
-            raise BadHeader(path, f"{shown(key)} is {outside[0]}, but the vocabulary has {n_tokens} tokens")
+        for token_id in (int(ids.min()), int(ids.max())) if len(ids) else ():
+            if not 0 <= token_id < n_tokens:
+                raise BadHeader(path, f"{shown(key)} is {token_id}, but the vocabulary has {n_tokens} tokens")
 
 
 def _check_numbers(path: Path, metadata: Mapping[str, MetadataValue], name: str, kinds: str, n_tokens: int) -> None:

@@ -1,0 +1,64 @@
+"""From a file to a model that talks: the one place that puts the rooms together."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from fucina.core.cpu import available_memory_bytes
+from fucina.engine.engine import EngineConfig
+from fucina.engine.model import Model
+from fucina.engine.scheduler import blocks_for
+from fucina.engine.speech import ModelSpeech
+from fucina.models.loader import load_causal_lm, memory_needed
+from fucina.ops.choose import open_ops
+from fucina.storage.gguf import GgufFile, open_gguf
+from fucina.storage.models import resolve_model
+from fucina.text.template import ChatTemplate
+from fucina.text.tokenizer import Tokenizer
+
+#: A pass takes at least so many rows, so that small prompt chunks do not narrow batches.
+_LEAST_ROWS = 64
+#: Sequences of full length that the KV pool is made for, if memory allows. Only pages written to are ever taken.
+_FULL_SEQUENCES = 4
+
+
+def load(
+    model: str | PathLike[str],
+    *,
+    threads: int | None = None,
+    tier: str | None = None,
+    backend: str | None = None,
+    context: int | None = None,
+    kv_format: str = "f16",
+    prefill_chunk: int = 512,
+) -> Model:
+    """Load a model: the path of a GGUF file, or a name such as 'smollm2', which is fetched on first use.
+
+    threads        of arithmetic; None: as many as this process may use.
+    tier, backend  of instructions, and 'native' or 'reference' (NumPy); None: the fastest there is.
+    context        tokens of a prompt and its answer together; None: what the model was made for.
+    kv_format      of the cache: 'f16', or 'q8_0', which takes about half the memory.
+    prefill_chunk  prompt tokens computed in one pass. Like threads, tier and backend 'native' it changes speed only.
+
+    Raises UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
+    """
+    config = EngineConfig(context=context, prefill_chunk=prefill_chunk)
+    gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model))
+    tokenizer = Tokenizer.from_metadata(gguf.metadata, path=gguf.path)
+    template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path)
+    ops = open_ops(max_rows=max(prefill_chunk, _LEAST_ROWS), threads=threads, tier=tier, backend=backend)
+    n_blocks = _pool_blocks(gguf, context, kv_format)
+    causal = load_causal_lm(gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=n_blocks)
+    return Model(causal, ModelSpeech(tokenizer, template), config)
+
+
+def _pool_blocks(gguf: GgufFile, context: int | None, kv_format: str) -> int:
+    """Blocks for several sequences of full length, within half of the free memory, but for one in any case."""
+    needed = memory_needed(gguf, context, kv_format=kv_format)
+    n_one = blocks_for(needed.kv_bytes // needed.kv_bytes_per_position)
+    memory_bytes = available_memory_bytes()
+    if memory_bytes is None:
+        return n_one * _FULL_SEQUENCES
+    block_bytes = needed.kv_bytes // n_one
+    return max(n_one, min(n_one * _FULL_SEQUENCES, memory_bytes // 2 // block_bytes))

@@ -1,0 +1,131 @@
+"""A chat that remembers its messages and the keys and values of all that was said: a turn costs only its own text."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from fucina.decoding.params import SamplingParams
+from fucina.decoding.processors.contract import LogitProcessor
+from fucina.engine.completion import Completion, collect, raise_error, raising
+from fucina.engine.dispatch import Dispatcher
+from fucina.engine.events import Event, TokenEvent
+from fucina.engine.request import CachedPrefix, Request
+from fucina.engine.wording import Speech
+from fucina.errors import Closed, ConfigError
+from fucina.storage.kv.sequence import KvSequence
+
+
+class Conversation:
+    """Turns between a user and the model, over one KV cache. Made by `Model.conversation`; one turn at a time.
+
+    Every turn is written out with the model's chat template, and the longest prefix it shares with what the cache holds
+    is not computed again. A turn that is interrupted or fails keeps what was delivered of the answer; if that is
+    nothing, the turn is undone.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, speech: Speech, kv: KvSequence, system: str | None = None) -> None:
+        self._dispatcher, self._speech, self._kv = dispatcher, speech, kv
+        self._opening = [] if system is None else [{"role": "system", "content": system}]
+        self._messages = list(self._opening)
+        self._ids: list[int] = []  # position i of the cache holds self._ids[i]
+        self._n_changes = 0  # of the messages
+        self._live: int | None = None  # the request of the turn that runs
+        # a conversation that is simply dropped gives its blocks back too
+        self._give_back = weakref.finalize(self, kv.close)
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """Everything said so far, the system message first; a copy."""
+        return [dict(message) for message in self._messages]
+
+    @property
+    def cached_tokens(self) -> int:
+        """Positions in the cache."""
+        return self._kv.length
+
+    def send(
+        self, text: str, params: SamplingParams | None = None, *, processor: LogitProcessor | None = None
+    ) -> Completion:
+        """Say something and wait for the whole answer. Raises what `stream` raises."""
+        turn = self._turn(text, params, processor)
+        with closing(self._events(turn)) as events:
+            return raise_error(collect(turn.request.prompt_ids, events))
+
+    def stream(
+        self, text: str, params: SamplingParams | None = None, *, processor: LogitProcessor | None = None
+    ) -> Iterator[Event]:
+        """Say something and give the answer's events as they come; closing the iterator stops the answer.
+
+        Raises TemplateError and Closed at once; ConfigError, ContextFull, KvPoolFull and AllTokensMasked on the way.
+        """
+        return raising(self._events(self._turn(text, params, processor)))
+
+    def rewind(self, n_turns: int = 1) -> None:
+        """Forget the last turns, each a user's message with its answer. Raises ConfigError."""
+        starts = [index for index, message in enumerate(self._messages) if message["role"] == "user"]
+        if isinstance(n_turns, bool) or not isinstance(n_turns, int) or not 0 <= n_turns <= len(starts):
+            raise ConfigError("n_turns", got=n_turns, expected=f"0 to {len(starts)}, the turns there were")
+        if n_turns:
+            self._change(self._messages[: starts[-n_turns]])
+
+    def reset(self) -> None:
+        """Forget every turn; the system message stays."""
+        self._change(self._opening)
+
+    def close(self) -> None:
+        """Stop a running turn and give the cache's blocks back. Closing twice is harmless."""
+        with self._dispatcher.exclusive():
+            if self._live is not None:
+                self._dispatcher.cancel(self._live)
+            self._give_back()
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _change(self, messages: list[dict[str, str]]) -> None:
+        self._messages, self._n_changes = list(messages), self._n_changes + 1
+
+    def _turn(self, text: str, params: SamplingParams | None, processor: LogitProcessor | None) -> _Turn:
+        if not self._give_back.alive:
+            raise Closed("this conversation was closed: start another with model.conversation()")
+        messages = [*self._messages, {"role": "user", "content": text}]
+        prompt_ids = self._speech.chat_ids(messages)
+        request = Request(prompt_ids=prompt_ids, params=params or SamplingParams(), processor=processor)
+        return _Turn(messages, request, self._n_changes)
+
+    def _events(self, turn: _Turn) -> Generator[Event, None, None]:
+        """Run a turn; on every way out keep what was delivered, and the cache of just that."""
+        if turn.n_changes != self._n_changes:
+            raise ConfigError("turn", got="one that another turn has overtaken", expected="one turn at a time")
+        request = replace(turn.request, cache=CachedPrefix(self._kv, self._ids))
+        self._live = self._dispatcher.submit(request)
+        self._ids = list(request.prompt_ids)
+        answer = ""
+        try:
+            with closing(self._dispatcher.events(self._live)) as events:
+                for event in events:
+                    answer += event.text
+                    if isinstance(event, TokenEvent):
+                        self._ids.append(event.token)
+                    yield event
+        finally:
+            self._live = None
+            if self._give_back.alive:
+                self._kv.truncate(min(self._kv.length, len(self._ids)))
+            if answer:
+                self._change([*turn.messages, {"role": "assistant", "content": answer}])
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A turn not begun yet: all messages with the new one, its request, and which state of the talk it belongs to."""
+
+    messages: list[dict[str, str]]
+    request: Request
+    n_changes: int

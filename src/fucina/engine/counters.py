@@ -1,0 +1,24 @@
+"""Counters of an engine: what it did since it began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Counters:
+    """Plain numbers that only grow. `failed_passes` are forward passes that raised; `kv_waits` counts the times that a
+    sequence sat out a pass for want of KV blocks."""
+
+    requests: int = 0
+    passes: int = 0
+    failed_passes: int = 0
+    rows: int = 0
+    tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    draft_failures: int = 0
+    kv_waits: int = 0
+    finished: dict[str, int] = field(default_factory=lambda: {"stop": 0, "length": 0, "cancelled": 0, "error": 0})

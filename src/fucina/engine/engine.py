@@ -1,0 +1,224 @@
+"""Many requests, one thread of arithmetic: submit, step, cancel. The facade over scheduler and runner.
+
+An engine belongs to one thread at a time; `dispatch` lets several share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from fucina.core.randomness import fresh_seed
+from fucina.decoding.picker import Picker
+from fucina.decoding.scans import open_scans
+from fucina.engine.counters import Counters
+from fucina.engine.events import Event
+from fucina.engine.request import Request, checked_ids
+from fucina.engine.runner import Runner
+from fucina.engine.scheduler import Scheduler, blocks_for
+from fucina.engine.session import Ending, Session
+from fucina.engine.wording import Wording
+from fucina.errors import Closed, ConfigError, KvPoolFull
+from fucina.models.contract import CausalLM
+from fucina.storage.kv.sequence import KvSequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What an engine may do: positions of one sequence, prompt rows of one pass, requests running at once.
+
+    None means as much as the model can.
+    """
+
+    context: int | None = None
+    prefill_chunk: int = 512
+    max_running: int | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("context", "prefill_chunk", "max_running"):
+            value = getattr(self, option)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ConfigError(option, got=value, expected="a whole number of at least 1")
+
+
+class Engine:
+    """Advances every submitted request, one pass a step."""
+
+    def __init__(self, model: CausalLM, wording: Wording, config: EngineConfig | None = None) -> None:
+        config = config or EngineConfig()
+        self._model, self._wording = model, wording
+        if config.context is not None and config.context > model.context_length:
+            raise ConfigError("context", got=config.context, expected=f"at most {model.context_length} for this model")
+        self.context = config.context or model.context_length
+        self._max_running = config.max_running or model.max_rows
+        self._n_choosable = min(model.vocab, wording.vocab_size)
+        self._counters = Counters()
+        self._scans = open_scans()
+        self._scheduler = Scheduler(max_rows=model.max_rows, prefill_chunk=config.prefill_chunk)
+        self._runner = Runner(model, self._n_choosable, self._counters)
+        self._waiting: dict[int, Session] = {}
+        self._running: dict[int, Session] = {}
+        self._outbox: list[Event] = []
+        self._n_submitted = self._n_steps = 0
+        self._closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing left to compute and no event to hand out."""
+        return not (self._running or self._waiting or self._outbox)
+
+    @property
+    def counters(self) -> Counters:
+        """A copy of the counters."""
+        return replace(self._counters, finished=dict(self._counters.finished))
+
+    def checked_prompt(self, ids: Iterable[int]) -> list[int]:
+        """Give the tokens of a prompt as a list, if a request may have it. Raises ConfigError and ContextFull."""
+        return checked_ids(ids, vocab=self._n_choosable, context=self.context)
+
+    def submit(self, request: Request) -> int:
+        """Queue a request and give its id. Raises ConfigError, ContextFull and Closed; nothing has changed then.
+
+        From here on the request's cache, if it brought one, holds nothing but a prefix of its prompt.
+        """
+        self._check_open()
+        prompt_ids = self.checked_prompt(request.prompt_ids)
+        self._check_sharing(request)
+        params = request.params
+        seed = params.seed if params.seed is not None else fresh_seed()
+        stop_ids = params.stop_token_ids if params.ignore_eos else params.stop_token_ids | self._wording.eog_ids
+        self._n_submitted += 1
+        session = Session(
+            self._n_submitted,
+            request,
+            prompt_ids,
+            Picker(params, seed, request.processor, self._scans),
+            self._wording.text_stream(),
+            stop_ids=stop_ids,
+            context=self.context,
+        )
+        if request.cache is not None:
+            request.cache.kv.truncate(request.cache.common_length(prompt_ids))
+        self._waiting[session.id] = session
+        self._counters.requests += 1
+        return session.id
+
+    def step(self) -> list[Event]:
+        """Compute one pass and give what happened since the last call.
+
+        Raises what the model's forward raises. Then nothing was committed in that pass: stepping again tries it again,
+        and cancelling ends a request as ever.
+        """
+        self._check_open()
+        self._admit()
+        if self._running:
+            self._n_steps += 1
+            plan = self._scheduler.plan(list(self._running.values()))
+            try:
+                n_starved = self._runner.run(plan, self._running, self._n_steps, self._outbox.append)
+                if n_starved == len(plan.spans):
+                    self._make_room()
+            finally:
+                for session in [s for s in self._running.values() if s.ending is not None]:
+                    self._retire(session)
+        return self.drain()
+
+    def drain(self) -> list[Event]:
+        """Give what happened since the last call, computing nothing."""
+        events, self._outbox = self._outbox, []
+        return events
+
+    def run(self) -> Iterator[Event]:
+        """Step until every request has ended."""
+        while not self.is_idle:
+            yield from self.step()
+
+    def cancel(self, request_id: int) -> None:
+        """End a request with reason 'cancelled'; one that has ended already, or never was, is left alone."""
+        session = self._running.get(request_id) or self._waiting.get(request_id)
+        if session is not None:
+            session.ending = Ending("cancelled")
+            self._retire(session)
+
+    def close(self) -> None:
+        """Cancel everything and let go of the model; `drain` still tells of it. Closing twice is harmless."""
+        if self._closed:
+            return
+        for request_id in [*self._running, *self._waiting]:
+            self.cancel(request_id)
+        self._closed = True
+        del self._model, self._runner
+
+    def _admit(self) -> None:
+        """Let requests in, in order of arrival, as far as there are KV blocks for all their tokens so far."""
+        while self._waiting and len(self._running) < self._max_running:
+            session = next(iter(self._waiting.values()))
+            if self._running and not self._has_room_for(session):
+                return
+            del self._waiting[session.id]
+            self._running[session.id] = session
+            if session.is_started:
+                continue
+            cache = session.request.cache
+            try:
+                session.start(cache.kv if cache is not None else KvSequence(self._model.kv_pool))
+            except Exception as error:
+                session.ending = Ending("error", error=error)
+                self._retire(session)
+                continue
+            self._counters.prompt_tokens += session.n_prompt
+            self._counters.cached_tokens += session.n_cached
+
+    def _has_room_for(self, session: Session) -> bool:
+        """Whether the pool can hold this session's tokens besides those that running ones have still to read."""
+        cache = session.request.cache
+        n_needed = blocks_for(len(session.history) + 1) - (len(cache.kv.blocks) if cache else 0)
+        n_promised = sum(
+            max(0, blocks_for(len(other.history) + 1) - len(other.kv.blocks)) for other in self._running.values()
+        )
+        return n_needed + n_promised <= self._model.kv_pool.n_free
+
+    def _make_room(self) -> None:
+        """Nobody could go on: the sequence that came last gives its blocks away and waits, or ends if it is alone."""
+        last = max(self._running.values(), key=lambda session: session.id)
+        if len(self._running) == 1:
+            n_free, n_own = self._model.kv_pool.n_free, len(last.kv.blocks)
+            error = KvPoolFull(
+                f"{len(last.history)} tokens need more KV blocks than the {n_own} this sequence has and the {n_free} "
+                "free ones: close a conversation, shorten the prompt, or load with a smaller context"
+            )
+            last.ending = Ending("error", error=error)
+            return
+        del self._running[last.id]
+        last.give_way()
+        self._waiting = {last.id: last, **self._waiting}
+
+    def _retire(self, session: Session) -> None:
+        """Tell of a session's end and forget it; the caller's own cache stays the caller's."""
+        assert session.ending is not None
+        self._running.pop(session.id, None)
+        self._waiting.pop(session.id, None)
+        self._counters.finished[session.ending.reason] += 1
+        self._counters.draft_failures += session.drafter.error is not None
+        self._outbox.append(session.finish(session.ending))
+        session.release()
+
+    def _check_sharing(self, request: Request) -> None:
+        """Refuse what two live requests may not share. Raises ConfigError."""
+        cache = request.cache
+        if cache is not None and cache.kv.pool is not self._model.kv_pool:
+            raise ConfigError("cache", got="a KV sequence of another model", expected="one of this model's pool")
+        for other in (*self._running.values(), *self._waiting.values()):
+            theirs = other.request
+            if request.processor is not None and request.processor is theirs.processor:
+                raise ConfigError("processor", got="one in use by another request", expected="one for each request")
+            if request.draft_source is not None and request.draft_source is theirs.draft_source:
+                raise ConfigError("draft_source", got="one in use by another request", expected="one for each request")
+            if cache is not None and theirs.cache is not None and cache.kv is theirs.cache.kv:
+                raise ConfigError(
+                    "cache", got="one in use by another request", expected="the other request to end first"
+                )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("this engine was closed")

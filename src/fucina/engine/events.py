@@ -1,0 +1,77 @@
+"""What comes out of the engine: one event per token, one at the end of each request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from fucina.decoding.logprobs import TopLogprobs
+
+#: stop: an end token, a stop token or a stop string. length: max_tokens, or the context is full.
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+class TokenEvent(NamedTuple):
+    """A token was committed.
+
+    `text` is what became certain with it; it may be empty, and the text of all events together is the answer.
+    `logprob` and `top` are natural log-probabilities of the model's own distribution, where the request asked for them.
+    """
+
+    request_id: int
+    token: int
+    text: str
+    logprob: float | None = None
+    top: TopLogprobs = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of a request: `cached_tokens` of the prompt's were in the cache already; completion tokens count a stop
+    token too, so they are exactly the token events."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds of a request: waiting, from the first pass to the first token, and from there to the last token."""
+
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+    prefill_tokens: int
+    decode_tokens: int
+
+    @property
+    def prefill_tok_per_s(self) -> float:
+        """Prompt tokens computed (cached ones not counted) per second; 0 without any."""
+        return self.prefill_tokens / self.prefill_s if self.prefill_s > 0.0 else 0.0
+
+    @property
+    def decode_tok_per_s(self) -> float:
+        """Tokens after the first per second; 0 without any."""
+        return self.decode_tokens / self.decode_s if self.decode_s > 0.0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishEvent:
+    """A request ended; nothing follows. `text` is what was withheld when it was cut short.
+
+    `stop` is the stop string or the token that ended it; `error` the failure behind reason 'error'; `seed` the seed
+    that was used, with which the same request gives the same tokens.
+    """
+
+    request_id: int
+    reason: FinishReason
+    usage: Usage
+    timings: Timings
+    seed: int
+    stop: str | int | None = None
+    text: str = ""
+    error: Exception | None = None
+
+
+Event = TokenEvent | FinishEvent

@@ -1,0 +1,64 @@
+"""What a caller submits: tokens in, how to choose, and what to continue from."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fucina.decoding.params import SamplingParams
+from fucina.decoding.processors.contract import LogitProcessor
+from fucina.decoding.speculation.contract import DraftSource
+from fucina.errors import ConfigError, ContextFull
+from fucina.storage.kv.sequence import KvSequence
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPrefix:
+    """A KV sequence to continue from; position i holds ids[i]. It stays the caller's: the engine never closes it.
+
+    While a request uses it, nobody else may. Afterwards it holds a prefix of the prompt and the tokens given.
+    """
+
+    kv: KvSequence
+    ids: Sequence[int]
+
+    def common_length(self, prompt_ids: Sequence[int]) -> int:
+        """Count the positions that a prompt can reuse: the common prefix, less than the whole prompt."""
+        n_most = min(self.kv.length, len(self.ids), len(prompt_ids) - 1)
+        for index in range(n_most):
+            if self.ids[index] != prompt_ids[index]:
+                return index
+        return max(n_most, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One answer to compute. `processor` and `draft_source` serve this request alone."""
+
+    prompt_ids: Sequence[int]
+    params: SamplingParams = field(default_factory=SamplingParams)
+    processor: LogitProcessor | None = None
+    draft_source: DraftSource | None = None
+    cache: CachedPrefix | None = None
+
+
+def checked_ids(ids: Iterable[int], *, vocab: int, context: int, n_more: int = 1) -> list[int]:
+    """Check the tokens of a prompt, of which `n_more` more must fit. Raises ConfigError and ContextFull."""
+    if isinstance(ids, str | bytes):
+        raise ConfigError("prompt ids", got=ids, expected="token ids; encode text with the tokenizer first")
+    try:
+        tokens = list(map(operator.index, ids))
+    except TypeError:
+        raise ConfigError("prompt ids", got=ids, expected="whole numbers") from None
+    if not tokens:
+        raise ConfigError("prompt ids", got=tokens, expected="at least one token")
+    if min(tokens) < 0 or max(tokens) >= vocab:
+        bad = next(token for token in tokens if not 0 <= token < vocab)
+        raise ConfigError("prompt ids", got=bad, expected=f"token ids from 0 to {vocab - 1}")
+    if len(tokens) + n_more > context:
+        room = (
+            f"leaves no room for an answer in the context of {context}" if n_more else f"exceeds the context {context}"
+        )
+        raise ContextFull(f"a prompt of {len(tokens)} tokens {room}: shorten it, or load with a larger context")
+    return tokens

@@ -1,0 +1,90 @@
+"""Who computes next: policy only. It sees sizes and numbers, no arrays, no tokens, no text.
+
+Decoding sequences come first, one row each, so that nobody's text stalls behind another's long prompt. What is left of
+the pass goes to prompts in order of arrival, at most `prefill_chunk` rows, then to drafts. If there are more decoding
+sequences than rows, those served longest ago go first; one row is kept for a waiting prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from fucina.core.shapes import KV_BLOCK
+from fucina.engine.plan import PlannedSpan, StepPlan
+
+#: Drafts of one sequence in one pass.
+MAX_DRAFTS = 16
+
+
+class Schedulable(Protocol):
+    """What the scheduler sees of a session."""
+
+    @property
+    def id(self) -> int:
+        """Its number; a later arrival has a greater one."""
+
+    @property
+    def n_missing(self) -> int:
+        """Committed tokens that are not in the cache: 1 when decoding, more during prefill."""
+
+    @property
+    def served_at(self) -> int:
+        """The last step that computed rows for it."""
+
+    @property
+    def wants_drafts(self) -> bool:
+        """Whether it has a source of drafts."""
+
+
+class Scheduler:
+    """Writes step plans for passes of at most `max_rows` rows."""
+
+    def __init__(self, *, max_rows: int, prefill_chunk: int) -> None:
+        self._max_rows, self._prefill_chunk = max_rows, min(prefill_chunk, max_rows)
+        self._n_plans = 0
+
+    def plan(self, sessions: Sequence[Schedulable]) -> StepPlan:
+        """Plan the next pass over the running sessions, given in order of arrival."""
+        self._n_plans += 1
+        if len(sessions) == 1 and not sessions[0].wants_drafts:
+            only = sessions[0]
+            return StepPlan((PlannedSpan(only.id, min(only.n_missing, self._prefill_chunk)),))
+        decoding = [session for session in sessions if session.n_missing == 1]
+        prefill = [session for session in sessions if session.n_missing > 1]
+        decoding = self._fair(decoding, bool(prefill))
+        n_left = self._max_rows - len(decoding)
+        prompts: list[PlannedSpan] = []
+        n_chunk = min(self._prefill_chunk, n_left)
+        for session in prefill:
+            n_tokens = min(session.n_missing, n_chunk)
+            if n_tokens:
+                prompts.append(PlannedSpan(session.id, n_tokens))
+                n_chunk, n_left = n_chunk - n_tokens, n_left - n_tokens
+        return StepPlan((*self._with_drafts(decoding, n_left), *prompts))
+
+    def _fair(self, decoding: list[Schedulable], prompts_wait: bool) -> list[Schedulable]:
+        """Choose whom to serve if there are more sequences than rows."""
+        # with a single row, decoding and prompts take turns
+        keep_one = prompts_wait and (self._max_rows > 1 or self._n_plans % 2 == 0)
+        room = self._max_rows - keep_one
+        if len(decoding) <= room:
+            return decoding
+        served_longest_ago = sorted(decoding, key=lambda session: (session.served_at, session.id))
+        return sorted(served_longest_ago[:room], key=lambda session: session.id)
+
+    def _with_drafts(self, decoding: list[Schedulable], n_left: int) -> list[PlannedSpan]:
+        """Share the rows that are left among the sequences that have a source of drafts."""
+        n_takers = sum(session.wants_drafts for session in decoding)
+        spans: list[PlannedSpan] = []
+        for session in decoding:
+            n_drafts = min(MAX_DRAFTS, n_left // n_takers) if session.wants_drafts else 0
+            if session.wants_drafts:
+                n_left, n_takers = n_left - n_drafts, n_takers - 1
+            spans.append(PlannedSpan(session.id, 1, n_drafts))
+        return spans
+
+
+def blocks_for(n_positions: int) -> int:
+    """KV blocks that so many positions take."""
+    return -(-n_positions // KV_BLOCK)

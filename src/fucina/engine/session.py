@@ -1,0 +1,217 @@
+"""One request on its way: its tokens, its cache, its picker, its text. Knows nothing of other sessions.
+
+The invariant: `history` holds every committed token, prompt included, and the cache holds exactly all but the last:
+`len(history) == kv.length + 1`. Only while it catches up (a prompt not read yet, or a cache given away to others) may
+the cache hold fewer. A step may put more into it (drafts), and `settle` takes that out again on every way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from fucina.decoding.picker import Choice, Picker
+from fucina.engine.drafting import Drafter
+from fucina.engine.events import FinishEvent, FinishReason, Timings, TokenEvent, Usage
+from fucina.engine.request import Request
+from fucina.engine.stops import StopStrings
+from fucina.engine.wording import TextStream
+from fucina.errors import InvalidDecodeState
+from fucina.storage.kv.sequence import KvSequence
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a session is over: the stop string or token, or the error, that ended it."""
+
+    reason: FinishReason
+    stop: str | int | None = None
+    error: Exception | None = None
+
+
+class Session:
+    """A request's state from submission to its last token."""
+
+    def __init__(
+        self,
+        session_id: int,
+        request: Request,
+        prompt_ids: list[int],
+        picker: Picker,
+        text_stream: TextStream,
+        *,
+        stop_ids: frozenset[int],
+        context: int,
+    ) -> None:
+        self.id, self.request, self.history, self.picker = session_id, request, prompt_ids, picker
+        self.n_prompt, self.n_cached = len(prompt_ids), 0
+        self.ending: Ending | None = None
+        self.drafter = Drafter(request.draft_source)
+        self.served_at = 0  # the last step that computed rows for it; the scheduler's fairness looks at it
+        params = request.params
+        self._kv: KvSequence | None = None
+        self._catches_up = True
+        self._stream, self._stop_ids = text_stream, stop_ids
+        self._stops = StopStrings(params.stop) if params.stop else None
+        self._n_end = min(context, context if params.max_tokens is None else self.n_prompt + params.max_tokens)
+        self._submitted_s = perf_counter()
+        self._started_s = self._first_token_s = 0.0
+
+    # -- the cache ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it ever ran."""
+        return self._kv is not None
+
+    @property
+    def kv(self) -> KvSequence:
+        """The cache; there is one from `start` on."""
+        assert self._kv is not None
+        return self._kv
+
+    def start(self, kv: KvSequence) -> None:
+        """Begin over a cache whose first positions, `kv.length` of them, hold the prompt's."""
+        self._kv, self.n_cached = kv, kv.length
+        self._started_s = perf_counter()
+        if self.picker.processor is not None:
+            self.picker.processor.reset()
+        self.drafter.observe(self.history)
+
+    def check(self) -> None:
+        """Hold the invariant. Raises InvalidDecodeState."""
+        n_missing = len(self.history) - self.kv.length
+        if n_missing != 1 and not (self._catches_up and n_missing > 1):
+            raise InvalidDecodeState(
+                f"sequence {self.id}: {len(self.history)} tokens but {self.kv.length} cached positions; "
+                "this is a bug in Fucina, please report it"
+            )
+
+    def settle(self) -> None:
+        """Take out of the cache whatever was not committed."""
+        kv = self.kv
+        if kv.length > len(self.history) - 1:
+            kv.truncate(len(self.history) - 1)
+
+    def give_way(self) -> None:
+        """Give all KV blocks back; the law lets the cache be computed again later, to the same bits."""
+        self.kv.truncate(0)
+        self.kv.trim()
+        self._catches_up = True
+
+    def release(self) -> None:
+        """Give the cache back, unless it is the caller's."""
+        if self._kv is not None and self.request.cache is None:
+            self._kv.close()
+
+    @property
+    def wants_drafts(self) -> bool:
+        """Whether it has a source of drafts."""
+        return self.drafter.is_active
+
+    @property
+    def n_missing(self) -> int:
+        """Committed tokens that are not in the cache: 1 when decoding, more while it catches up."""
+        return len(self.history) - self.kv.length
+
+    # -- committing --------------------------------------------------------------------------------------------
+
+    def suggest(self, max_tokens: int, vocab: int) -> Sequence[int]:
+        """Propose what may follow, at most `max_tokens` and one less than may still be given."""
+        return self.drafter.suggest(self.history, min(max_tokens, self._n_end - len(self.history) - 1), vocab)
+
+    def commit(
+        self, logits: NDArray[np.float32], first_row: int, drafts: Sequence[int], emit: Callable[[TokenEvent], None]
+    ) -> int:
+        """Choose and commit, row by row, while the drafts are right; give the number of drafts that were.
+
+        logits (rows, vocab) f32: row first_row follows the last committed token, the next ones follow the drafts.
+        Raises what the picker, its processor or the text stream raise; committed tokens stay committed.
+        """
+        history, n_before = self.history, len(self.history)
+        self._catches_up = False
+        if n_before == self.n_prompt:
+            self._first_token_s = perf_counter()
+        n_right = 0
+        try:
+            while True:
+                choice = self.picker.pick(logits[first_row + n_right], history)
+                history.append(choice.token)
+                self._accept(choice, emit)
+                if self.ending is not None or n_right == len(drafts) or choice.token != drafts[n_right]:
+                    break
+                n_right += 1
+        finally:
+            if self.drafter.is_active:
+                self.drafter.observe(history[n_before:])
+        return n_right
+
+    def _accept(self, choice: Choice, emit: Callable[[TokenEvent], None]) -> None:
+        """See whether a token just committed ends the answer, and tell of it in any case."""
+        text = ""
+        try:
+            if choice.token in self._stop_ids:
+                self.ending = Ending("stop", choice.token)
+                text = self._last_text("")
+            else:
+                text = self._stream.push(choice.token)
+                if self._stops is not None:
+                    text, stop = self._stops.push(text)
+                    if stop is not None:
+                        self.ending = Ending("stop", stop)
+                        return
+                if len(self.history) >= self._n_end:
+                    self.ending = Ending("length")
+                    text = self._last_text(text)
+        finally:
+            emit(TokenEvent(self.id, choice.token, text, choice.logprob, choice.top))
+
+    def _last_text(self, text: str) -> str:
+        """Add what stream and stop strings still hold back to the last text; a stop string may end in it."""
+        rest = self._stream.flush()
+        if self._stops is None:
+            return text + rest
+        released, stop = self._stops.push(rest)
+        if stop is not None:
+            self.ending = Ending("stop", stop)
+        return text + released + self._stops.flush()
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def finish(self, ending: Ending) -> FinishEvent:
+        """Tell how it ended. Text is still withheld only where the answer was cut short from outside."""
+        text = ""
+        if ending.reason in ("cancelled", "error"):
+            try:
+                text = self._last_text("")
+            except Exception:  # the stream is what failed
+                text = ""
+        n_given = len(self.history) - self.n_prompt
+        return FinishEvent(
+            request_id=self.id,
+            reason=ending.reason,
+            usage=Usage(self.n_prompt, n_given, self.n_cached),
+            timings=self._timings(n_given),
+            seed=self.picker.seed,
+            stop=ending.stop,
+            text=text,
+            error=ending.error,
+        )
+
+    def _timings(self, n_given: int) -> Timings:
+        now = perf_counter()
+        started = self._started_s or now  # cancelled before it began
+        first = self._first_token_s or now
+        return Timings(
+            queue_s=started - self._submitted_s,
+            prefill_s=first - started,
+            decode_s=now - first,
+            prefill_tokens=(self.n_prompt if n_given or self._kv is None else self._kv.length) - self.n_cached,
+            decode_tokens=max(n_given - 1, 0),
+        )

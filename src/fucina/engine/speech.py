@@ -1,0 +1,31 @@
+"""A model file's own words: its tokenizer and its chat template, as the engine wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fucina.engine.wording import Message, TextStream
+from fucina.text.chat import chat_ids
+from fucina.text.detokenizer import Detokenizer
+from fucina.text.template import ChatTemplate
+from fucina.text.tokenizer import Tokenizer
+
+
+class ModelSpeech:
+    """Speech by a model's tokenizer and chat template."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+        self.tokenizer, self.template = tokenizer, template
+        self.vocab_size, self.eog_ids = tokenizer.vocab_size, tokenizer.eog_ids
+
+    def text_stream(self) -> TextStream:
+        """Start the text of one answer; it continues its prompt."""
+        return Detokenizer(self.tokenizer)
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """Give the tokens of a raw prompt, with the model's begin token where it wants one. Raises ConfigError."""
+        return self.tokenizer.prompt_ids(text)
+
+    def chat_ids(self, messages: Sequence[Message]) -> list[int]:
+        """Give the tokens that ask for an answer to these messages; markers in them stay text. Raises TemplateError."""
+        return chat_ids(self.tokenizer, self.template, messages)

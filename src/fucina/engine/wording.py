@@ -1,0 +1,58 @@
+"""What the engine needs to know of text: how tokens become text as it grows, and text and messages become tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+#: One message of a chat: {"role": "user", "content": "Hello"}.
+Message = Mapping[str, object]
+
+
+class TextStream(Protocol):
+    """Turns one answer's tokens into text, holding back what is not certain yet (half a code point)."""
+
+    def push(self, token: int) -> str:
+        """Take the next token; give the text that is certain now, maybe none."""
+
+    def flush(self) -> str:
+        """Give what was held back; the stream has ended."""
+
+
+class Codec(Protocol):
+    """Text to tokens and back: what a caller sees of a tokenizer."""
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Give the tokens of `text`; its markers become control tokens only if `special`."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Give the text of tokens; control tokens say nothing."""
+
+
+class Wording(Protocol):
+    """The engine's view of a tokenizer."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens there are; wider logits are padding, and never chosen."""
+
+    @property
+    def eog_ids(self) -> frozenset[int]:
+        """Tokens with which the model ends an answer."""
+
+    def text_stream(self) -> TextStream:
+        """Start the text of one answer."""
+
+
+class Speech(Wording, Protocol):
+    """All that a model needs to talk: wording, and prompts from text and from chat messages."""
+
+    @property
+    def tokenizer(self) -> Codec:
+        """The tokenizer itself."""
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """Give the tokens of a raw prompt, with the model's begin token where it wants one."""
+
+    def chat_ids(self, messages: Sequence[Message]) -> list[int]:
+        """Give the tokens that ask for an answer to these messages. Raises TemplateError."""

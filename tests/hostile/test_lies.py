@@ -1,0 +1,34 @@
+"""Every lie of the catalog costs exactly its error, soon, and with little memory."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from fucina.errors import FucinaError
+from fucina.storage.gguf import open_gguf
+from fucina.testing.hostile_gguf import LIES, Lie
+
+#: Generous, because timings decide nothing here; benchmarks/hostile_headers.py prints the real ones.
+MOST_SECONDS = 5.0
+MOST_BYTES = 50 * 2**20
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_lie_costs_its_error(tmp_path: Path, lie: Lie) -> None:
+    path = lie.build(tmp_path)
+    tracemalloc.start()
+    start = time.perf_counter()
+    try:
+        with pytest.raises(FucinaError) as caught:
+            open_gguf(path)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert type(caught.value) is lie.error
+    assert len(str(caught.value)) < 400 + len(str(path))
+    assert peak_bytes < MOST_BYTES
+    assert time.perf_counter() - start < MOST_SECONDS
