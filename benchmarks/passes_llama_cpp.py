@@ -1,6 +1,6 @@
-"""llama.cpp's half of vs_llama_cpp.py, through llama-cpp-python's low-level calls: the same rows, the same one row of logits.
+"""llama.cpp's half of vs_llama_cpp.py, through llama-cpp-python's low-level calls.
 
-Runs in the peer's own environment; knows nothing of Fucina.
+It computes the same rows and the same one row of logits. Runs in the peer's own environment; knows nothing of Fucina.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Usage: python benchmarks/vs_llama_cpp.py MODEL.gguf [MODEL.gguf ...] --peer-python PYTHON [--threads 2] [--repeats 9]
 
-PYTHON is the interpreter of an environment with llama-cpp-python compiled for this machine. Each size is measured in turns
-(one pass of Fucina, one of llama.cpp, in alternating order), after one uncounted pass each; the figure is the median. A
-decode pass is one row behind 128 positions. Prints a table and one JSON line a model, last, and appends those to
-benchmarks/records/vs_llama_cpp.jsonl.
+PYTHON is the interpreter of an environment with llama-cpp-python compiled for this machine. Each size is measured in
+turns (one pass of Fucina, one of llama.cpp, in alternating order), after one uncounted pass each; the figure is the
+median. A decode pass is one row behind 128 positions. Prints a table and one JSON line a model, last, and appends those
+to benchmarks/records/vs_llama_cpp.jsonl.
 """
 
 from __future__ import annotations

@@ -22,17 +22,17 @@ STORY = (
 )
 
 
-@pytest.mark.parametrize("format", [F32, Q4_K], ids=lambda f: f.name)
+@pytest.mark.parametrize("weight_format", [F32, Q4_K], ids=lambda f: f.name)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family(tmp_path: Path, assert_law: Callable[..., None], family: str, format: Format) -> None:
-    path = tiny_model(tmp_path / "model.gguf", family, format=format, seed=5)
+def test_every_family(tmp_path: Path, assert_law: Callable[..., None], family: str, weight_format: Format) -> None:
+    path = tiny_model(tmp_path / "model.gguf", family, format=weight_format, seed=5)
     ids = [int(i) for i in np.random.default_rng(5).integers(3, 250, 135)]
     assert_law(path, ids, chunks=(1, 7, 64, 512), slow_ids=70)
 
 
-@pytest.mark.parametrize("format", SUPPORTED.values(), ids=lambda f: f.name)
-def test_every_format(tmp_path: Path, assert_law: Callable[..., None], format: Format) -> None:
-    path = tiny_model(tmp_path / "model.gguf", "llama", format=format, seed=6)
+@pytest.mark.parametrize("weight_format", SUPPORTED.values(), ids=lambda f: f.name)
+def test_every_format(tmp_path: Path, assert_law: Callable[..., None], weight_format: Format) -> None:
+    path = tiny_model(tmp_path / "model.gguf", "llama", format=weight_format, seed=6)
     ids = [int(i) for i in np.random.default_rng(6).integers(3, 250, 90)]
     assert_law(path, ids, chunks=(7, 512), slow_ids=70)
 

@@ -23,28 +23,30 @@ TIERS = [name for name, runs in native.module.tiers() if runs and name != "scala
 ROWS = [1, 2, 3, 4, 5, 7, 9, 17, 33, 64, 65, 67]
 
 
-def random_weight(format: Format, d_out: int, d_in: int, seed: int) -> Weight:
+def random_weight(weight_format: Format, d_out: int, d_in: int, seed: int) -> Weight:
     """Random blocks whose f16 scales are ordinary numbers: any byte pattern is a valid quant, but not a valid scale."""
     rng = np.random.default_rng(seed)
-    blocks = rng.integers(0, 256, (d_out * d_in // format.block_weights, format.block_bytes), dtype=np.uint8)
+    blocks = rng.integers(
+        0, 256, (d_out * d_in // weight_format.block_weights, weight_format.block_bytes), dtype=np.uint8
+    )
     scale = lambda n: rng.normal(0, 0.02, (n, 1)).astype(np.float16).view(np.uint8)  # noqa: E731
-    if format.name == "F32":
+    if weight_format.name == "F32":
         blocks = rng.normal(0, 1, (len(blocks), 1)).astype(np.float32).view(np.uint8)
-    elif format.name == "F16":
+    elif weight_format.name == "F16":
         blocks = rng.normal(0, 1, (len(blocks), 1)).astype(np.float16).view(np.uint8)
-    elif format.name == "BF16":
+    elif weight_format.name == "BF16":
         blocks = (
             (rng.normal(0, 1, (len(blocks), 1)).astype(np.float32).view(np.uint32) >> 16)
             .astype(np.uint16)
             .view(np.uint8)
         )
-    elif format.name == "Q6_K":
+    elif weight_format.name == "Q6_K":
         blocks[:, 208:] = scale(len(blocks))
     else:
         blocks[:, :2] = scale(len(blocks))
-        if format.name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K"):
+        if weight_format.name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K"):
             blocks[:, 2:4] = scale(len(blocks))
-    return Weight("w", format, (d_out, d_in), np.ascontiguousarray(blocks).reshape(-1))
+    return Weight("w", weight_format, (d_out, d_in), np.ascontiguousarray(blocks).reshape(-1))
 
 
 def open_tier(tier: str, threads: int = 1, max_rows: int = 80) -> NativeOps:
@@ -76,12 +78,12 @@ def product(
     return out.array(len(x)).copy()
 
 
-@pytest.mark.parametrize("format", SUPPORTED.values(), ids=lambda f: f.name)
+@pytest.mark.parametrize("weight_format", SUPPORTED.values(), ids=lambda f: f.name)
 @pytest.mark.parametrize("tier", TIERS)
-def test_equals_scalar(tier: str, format: Format) -> None:
-    d_in = 512 if format.block_weights == 256 else 96
+def test_equals_scalar(tier: str, weight_format: Format) -> None:
+    d_in = 512 if weight_format.block_weights == 256 else 96
     for d_out in (8, 40, 104):
-        weight = random_weight(format, d_out, d_in, seed=d_out)
+        weight = random_weight(weight_format, d_out, d_in, seed=d_out)
         x = np.random.default_rng(1).normal(0, 1, (max(ROWS), d_in)).astype(np.float32)
         x[0, :32] = 0
         oracle = product(open_tier("scalar"), weight, x, d_out)
