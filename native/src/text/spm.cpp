@@ -257,15 +257,13 @@ void SpmEncoder::emit(std::string_view piece, std::int32_t id, const Work& work,
     const std::string_view part = parts.back();
     parts.pop_back();
     const std::int32_t found = first ? id : table_.find(part);
-    if (found >= 0 && static_cast<PieceType>(types_[found]) == PieceType::unused) {
-      if (const auto halves = work.halves.find(part); halves != work.halves.end()) {
-        parts.push_back(halves->second.second);
-        parts.push_back(halves->second.first);
-        continue;
-      }
-    }
-    if (found >= 0) {
+    if (found >= 0 && static_cast<PieceType>(types_[found]) != PieceType::unused) {
       out.push_back(found);
+      continue;
+    }
+    if (const auto halves = work.halves.find(part); found >= 0 && halves != work.halves.end()) {
+      parts.push_back(halves->second.second);
+      parts.push_back(halves->second.first);
       continue;
     }
     const bool covered = std::all_of(part.begin(), part.end(), [this](unsigned char b) { return bytes_[b] >= 0; });

@@ -138,15 +138,14 @@ class PlainSpm:
         parts = [(symbol, token_id)]
         while parts:
             part, token_id = parts.pop()
-            if token_id is None:
-                if all(byte in self._bytes for byte in part):
-                    found.extend(self._bytes[byte] for byte in part)
-                elif self._unknown is not None:
-                    found.append(self._unknown)
-            elif self._types[token_id] == UNUSED and part in halves:
-                parts += [(half, self._ids.get(half)) for half in reversed(halves[part])]
-            else:
+            if token_id is not None and self._types[token_id] != UNUSED:
                 found.append(token_id)
+            elif token_id is not None and part in halves:
+                parts += [(half, self._ids.get(half)) for half in reversed(halves[part])]
+            elif all(byte in self._bytes for byte in part):
+                found.extend(self._bytes[byte] for byte in part)
+            elif self._unknown is not None:
+                found.append(self._unknown)
 
 
 def byte_of_piece(piece: bytes) -> int:

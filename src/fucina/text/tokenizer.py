@@ -33,6 +33,7 @@ class Tokenizer:
         self.vocab_size = len(vocabulary.pieces)
         self.bos_id, self.eos_id, self.eog_ids = vocabulary.bos_id, vocabulary.eos_id, vocabulary.eog_ids
         self.add_bos, self.adds_space = vocabulary.add_bos, vocabulary.add_space_prefix
+        self._kinds = vocabulary.types.tobytes()
         is_spm = vocabulary.model == "llama"
         self._spm: SpmEncoder | None = open_spm(vocabulary) if is_spm else None
         self._bpe: ByteLevelBpe | None = None if is_spm else ByteLevelBpe(vocabulary, merges)
@@ -81,9 +82,8 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token stands for; for a control token those of its name. Raises ConfigError."""
-        vocabulary = self.vocabulary
         self._check_id(token_id)
-        piece, kind = vocabulary.pieces[token_id], vocabulary.types[token_id]
+        piece, kind = self.vocabulary.pieces[token_id], self._kinds[token_id]
         if kind in (CONTROL, UNKNOWN):
             return piece
         if self._bpe is not None:
@@ -93,7 +93,7 @@ class Tokenizer:
     def is_control(self, token_id: int) -> bool:
         """Whether a token is a control or unknown token, which stands for no text. Raises ConfigError."""
         self._check_id(token_id)
-        return bool(self.vocabulary.types[token_id] in (CONTROL, UNKNOWN))
+        return self._kinds[token_id] in (CONTROL, UNKNOWN)
 
     @cached_property
     def markers(self) -> Markers:

@@ -104,7 +104,7 @@ class Vocabulary:
             marker_ids=_marker_ids(pieces, types, keys.text("tokenizer.chat_template", "", prefix="")),
             add_bos=keys.flag("add_bos_token", is_spm or adds_bos) and named["bos"] is not None,
             add_eos=keys.flag("add_eos_token", False) and named["eos"] is not None,
-            add_space_prefix=keys.flag("add_space_prefix", is_spm),
+            add_space_prefix=keys.flag("add_space_prefix", is_spm) and is_spm,
         )
 
 

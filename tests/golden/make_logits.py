@@ -1,0 +1,153 @@
+"""Make the logits that tests/models/test_golden_logits.py compares with: tiny seeded models run by transformers.
+
+Run it where torch, transformers and gguf are installed, with this repository's src on PYTHONPATH:
+
+    PYTHONPATH=src python tests/golden/make_logits.py
+
+Each case of logits.json becomes a tiny GGUF; its tensors are read back with the gguf package and loaded into the
+transformers model that they came from (q and k of llama un-permuted, 1 taken off gemma3's norms). Keys (after the
+rotation) and values are rounded to half floats on their way into attention, as a half-precision KV cache does;
+everything else is float32 on one thread. Written per case: logits-NAME.npz with ids (n,) and logits (n, vocab).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from fucina.core.formats import F32
+from fucina.testing.gguf_writer import write_gguf
+from fucina.testing.tiny_gguf import FAMILIES, tiny_metadata, tiny_weights
+
+HERE = Path(__file__).parent
+MODELS = {
+    "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+    "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+    "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+    "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
+}
+NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+GEMMA_NAMES = {"ffn_norm": "pre_feedforward_layernorm", "post_attention_norm": "post_attention_layernorm"}
+GEMMA_NAMES["post_ffw_norm"] = "post_feedforward_layernorm"
+
+
+def half_precision_cache(module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **more: Any) -> Any:
+    """Attention over keys and values as a half-precision cache gives them back."""
+    return sdpa_attention_forward(module, q, k.half().float(), v.half().float(), *rest, **more)
+
+
+def case_files(case: dict[str, Any], folder: Path) -> Path:
+    """The case's tiny GGUF, by the same recipe as in the test."""
+    shape = FAMILIES[case["family"]]()
+    shape = type(shape)(**{**{f: getattr(shape, f) for f in shape.__dataclass_fields__}, **case["overrides"]})
+    weights = tiny_weights(shape, case["seed"])
+    if "rope_factors" in case:
+        weights["rope_freqs.weight"] = np.array(case["rope_factors"], np.float32)
+    tensors = {name: (array, F32) for name, array in weights.items()}
+    return write_gguf(folder / "tiny.gguf", tiny_metadata(case["family"], shape), tensors)
+
+
+def read_back(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Metadata without the family's prefix, and tensors (d_out, d_in), through the gguf package."""
+    reader = gguf.GGUFReader(path)
+    family = reader.fields["general.architecture"].contents()
+    metadata = {name.removeprefix(f"{family}."): field.contents() for name, field in reader.fields.items()}
+    return metadata, {t.name: np.array(t.data, np.float32) for t in reader.tensors}
+
+
+def build(case: dict[str, Any], metadata: dict[str, Any], tensors: dict[str, np.ndarray]) -> torch.nn.Module:
+    """The transformers model with these tensors. `case["transformers"]` says what metadata cannot: its own rope words."""
+    family = case["family"]
+    config_class, model_class = MODELS[family]
+    config = config_class(
+        vocab_size=len(tensors["token_embd.weight"]),
+        hidden_size=metadata["embedding_length"],
+        intermediate_size=metadata["feed_forward_length"],
+        num_hidden_layers=metadata["block_count"],
+        num_attention_heads=metadata["attention.head_count"],
+        num_key_value_heads=metadata["attention.head_count_kv"],
+        head_dim=metadata["attention.key_length"],
+        max_position_embeddings=metadata["context_length"],
+        rms_norm_eps=metadata["attention.layer_norm_rms_epsilon"],
+        tie_word_embeddings="output.weight" not in tensors,
+        **case["transformers"],
+    )
+    config._attn_implementation = "half_precision_cache"
+    model = model_class(config).eval()
+    state = {translate(name, family): torch.from_numpy(back(name, t, family, metadata)) for name, t in tensors.items()}
+    state.pop("", None)
+    if config.tie_word_embeddings:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model.load_state_dict(state, strict=True)
+    return model
+
+
+def translate(name: str, family: str) -> str:
+    """A GGUF tensor name in the words of transformers; '' for a tensor that it computes itself."""
+    if name == "rope_freqs.weight":
+        return ""
+    names = {**NAMES, **(GEMMA_NAMES if family == "gemma3" else {})}
+    stem, kind = name.rsplit(".", 1)
+    if stem.startswith("blk."):
+        _, layer, stem = stem.split(".")
+        return f"model.layers.{layer}.{names[stem]}.{kind}"
+    return f"{names[stem]}.{kind}"
+
+
+def back(name: str, tensor: np.ndarray, family: str, metadata: dict[str, Any]) -> np.ndarray:
+    """Undo what converters do to a tensor on its way into a GGUF."""
+    if family == "gemma3" and name.endswith("norm.weight"):
+        return tensor - np.float32(1)
+    for part, key in (("attn_q.", "attention.head_count"), ("attn_k.", "attention.head_count_kv")):
+        if family == "llama" and part in name:
+            pairs = tensor.reshape(metadata[key], -1, 2, *tensor.shape[1:])
+            return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(tensor.shape))
+    return tensor
+
+
+def main() -> None:
+    """All cases."""
+    torch.set_num_threads(1)
+    AttentionInterface.register("half_precision_cache", half_precision_cache)
+    transformers.AttentionMaskInterface.register(
+        "half_precision_cache", transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["sdpa"]
+    )
+    for name, case in json.loads((HERE / "logits.json").read_text()).items():
+        with tempfile.TemporaryDirectory() as folder:
+            metadata, tensors = read_back(case_files(case, Path(folder)))
+        ids = np.random.default_rng(case["seed"]).integers(0, len(tensors["token_embd.weight"]), case["positions"])
+        model = build(case, metadata, tensors)
+        with torch.no_grad():
+            logits = model(torch.from_numpy(ids)[None]).logits[0].numpy()
+            model.config._attn_implementation = "sdpa"
+            exact = model(torch.from_numpy(ids)[None]).logits[0].numpy()
+        np.savez_compressed(HERE / f"logits-{name}.npz", ids=ids.astype(np.int32), logits=logits.astype(np.float32), exact=exact)
+        print(f"{name}: largest logit {np.abs(logits).max():.2f}, a float32 cache moves logits by {np.abs(logits - exact).max():.1e}")
+
+
+if __name__ == "__main__":
+    main()
