@@ -1,4 +1,4 @@
-"""Fucina's half of vs_llama_cpp.py: time single passes on request. Reads one JSON request a line, answers one a line."""
+"""Fucina's half of vs_llama_cpp.py: time single passes. Reads one JSON request a line, answers one a line."""
 
 from __future__ import annotations
 
