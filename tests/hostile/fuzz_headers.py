@@ -89,16 +89,15 @@ class Fuzz:
         """Print the summary, one JSON line last; the exit status."""
         for outcome, count in self.outcomes.most_common():
             print(f"{count:7d}  {outcome}")
-        print(
-            f"worst: {self.worst_seconds * 1e3:.1f} ms of CPU ({self.slowest}), {self.worst_bytes / 2**20:.1f} MiB traced"
-        )
+        worst_ms, worst_mib = self.worst_seconds * 1e3, self.worst_bytes / 2**20
+        print(f"worst: {worst_ms:.1f} ms of CPU ({self.slowest}), {worst_mib:.1f} MiB traced")
         for fault in self.faults[:20]:
             print("FAULT", fault)
         summary = {
             "cases": self.outcomes.total(),
             "outcomes": dict(self.outcomes),
-            "worst_cpu_ms": round(self.worst_seconds * 1e3, 2),
-            "worst_mib": round(self.worst_bytes / 2**20, 2),
+            "worst_cpu_ms": round(worst_ms, 2),
+            "worst_mib": round(worst_mib, 2),
             "faults": len(self.faults),
         }
         print(json.dumps(summary))
