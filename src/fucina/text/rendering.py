@@ -44,7 +44,7 @@ class Renderer:
     def render(self, source: str, context: Mapping[str, object]) -> str:
         """Render a template with plain values (as JSON has them). Raises TemplateError."""
         try:
-            request = json.dumps({"source": source, "context": context}).encode()
+            request = json.dumps({"source": source, "context": context}, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise TemplateError(f"the messages hold a value that a chat template cannot take: {error}") from error
         if len(request) >= _MAX_FRAME_BYTES:
