@@ -89,6 +89,7 @@ class _Worker:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
+                start_new_session=True,  # Ctrl-C at the terminal is not meant for it
             )
         except OSError as error:
             raise TemplateError(f"no process could be started to run the chat template: {error}") from error
