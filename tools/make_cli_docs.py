@@ -7,19 +7,49 @@ Usage: make_cli_docs.py FILE            write the page
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import sys
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from typer.models import ArgumentInfo, OptionInfo
 
 from fucina.cli.exits import EXIT_CODES, INTERRUPTED
-from fucina.cli.main import VERBS, load_verb
+from fucina.cli.main import VERBS
 
 HEADER = """# The command line
 
 Generated from the program by `tools/make_cli_docs.py`; `scripts/check` fails when this page is not up to date.
 """
+WORDS = {int: "N", float: "X", str: "TEXT"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a verb: its type without None, its default, and what typer was told about it."""
+
+    kind: Any
+    default: Any
+    info: Any
+
+    @property
+    def names(self) -> list[str]:
+        """Its spellings; typer takes the first one of an Annotated option for the default."""
+        return sorted((self.info.default, *self.info.param_decls), key=len)
+
+    @property
+    def takes(self) -> str:
+        """The word for what must follow it."""
+        if self.info.metavar:
+            return f" {self.info.metavar}"
+        if get_origin(self.kind) is Literal:
+            return " " + "\\|".join(get_args(self.kind))
+        return "" if self.kind is bool else f" {WORDS[self.kind]}"
 
 
 def main() -> int:
@@ -38,31 +68,47 @@ def main() -> int:
 
 
 def verb_section(name: str) -> str:
-    command = load_verb(name)
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option"]
+    module = importlib.import_module(VERBS[name][0])
+    command = module.app.registered_commands[0]
+    parameters = parameters_of(command.callback)
+    arguments = [p for p in parameters if isinstance(p.info, ArgumentInfo)]
     usage = " ".join(["fucina", name, *(argument_word(a) for a in arguments), "[OPTIONS]"])
-    lines = [f"## fucina {name}", "", "```text", usage, "", inspect.cleandoc(command.help), "```", ""]
-    lines += [f"- `{a.metavar}`: {a.help}" for a in arguments] + [""]
-    panels: dict[str, list[Any]] = defaultdict(list)
-    for option in options:
-        panels[getattr(option, "rich_help_panel", None) or "Options"].append(option)
-    for title, members in sorted(panels.items(), key=lambda item: item[0] != "Options"):
-        lines += [f"| {title} | default | |", "|---|---|---|", *(option_row(o) for o in members), ""]
-    if command.epilog:
+    lines = [f"## fucina {name}", "", "```text", usage, "", inspect.getdoc(command.callback), "```", ""]
+    lines += [f"- `{a.info.metavar}`: {a.info.help}" for a in arguments] + [""]
+    panels: dict[str, list[Parameter]] = defaultdict(list)
+    for option in (p for p in parameters if isinstance(p.info, OptionInfo)):
+        panels[option.info.rich_help_panel or "Options"].append(option)
+    for title, options in sorted(panels.items(), key=lambda item: item[0] != "Options"):
+        lines += [f"| {title} | default | |", "|---|---|---|", *(option_row(o) for o in options), ""]
+    if isinstance(command.epilog, str):
         lines += [command.epilog, ""]
     return "\n".join(lines)
 
 
-def argument_word(argument: Any) -> str:
-    return argument.metavar if argument.required else f"[{argument.metavar}]"
+def parameters_of(command: Callable[..., None]) -> list[Parameter]:
+    hints = get_type_hints(command, include_extras=True)
+    return [parameter(hints[p.name], p.default) for p in inspect.signature(command).parameters.values()]
 
 
-def option_row(option: Any) -> str:
-    kind = "" if option.is_flag else " " + "\\|".join(getattr(option.type, "choices", [option.type.name.upper()]))
-    names = ", ".join(f"`{name}`" for name in sorted(option.opts, key=len))
-    shown = "" if option.is_flag or option.default in (None, []) else f"`{option.default}`"
-    return f"| {names}{kind} | {shown} | {option.help} |"
+def parameter(hint: Any, default: Any) -> Parameter:
+    kind, info = get_args(hint)[:2]
+    if NoneType in get_args(kind):
+        (kind,) = set(get_args(kind)) - {NoneType}
+    if get_origin(kind) is list:
+        (kind,) = get_args(kind)
+    return Parameter(kind, default, info)
+
+
+def argument_word(argument: Parameter) -> str:
+    required = argument.default is inspect.Parameter.empty
+    return argument.info.metavar if required else f"[{argument.info.metavar}]"
+
+
+def option_row(option: Parameter) -> str:
+    names = ", ".join(f"`{name}`" for name in option.names)
+    shown = "" if option.default is None or option.default is False else f"`{option.default}`"
+    explained = option.info.help.replace("|", "\\|")
+    return f"| {names}{option.takes} | {shown} | {explained} |"
 
 
 def exit_section() -> str:

@@ -12,6 +12,7 @@ from fucina.cli import progress, pull, terminal
 
 def test_the_path_is_all_of_stdout(invoke, monkeypatch: pytest.MonkeyPatch, tiny_path: Path) -> None:
     def pretend(name: str, *, progress) -> Path:
+        assert name == "smollm2"
         progress("downloading it", 1, 2)
         progress("downloading it", 2, 2)
         progress("checking it", 1, 1)

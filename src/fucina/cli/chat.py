@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fucina.cli import options, report, terminal
-from fucina.cli.opening import open_model
+from fucina.cli import answer, options, terminal
+from fucina.cli.opening import Machine, open_model
 from fucina.cli.signals import soft_interrupt
 from fucina.decoding.params import SamplingParams
 from fucina.errors import FucinaError
@@ -63,15 +63,8 @@ def command(
         seed=seed,
         stop=tuple(stop or ()),
     )
-    loaded = open_model(
-        model,
-        threads=threads,
-        tier=tier,
-        backend=backend,
-        context=context,
-        kv_format=kv_format,
-        prefill_chunk=prefill_chunk,
-    )
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk)
+    loaded = open_model(model, machine)
     Talk(loaded, system, params).run()
 
 
@@ -79,7 +72,7 @@ class Talk:
     """The loop: read a line, obey it or answer it, until the person leaves."""
 
     def __init__(self, model: Model, system: str | None, params: SamplingParams) -> None:
-        self._model, self._system, self._params = model, system, params
+        self._params = params
         self._conversation = model.conversation(system=system)
         self._interactive = sys.stdin.isatty() and sys.stdout.isatty()
         self._show_statistics = False
@@ -111,7 +104,7 @@ class Talk:
 
     def _obey(self, line: str) -> None:
         if line == "/reset":
-            self._conversation = self._model.conversation(system=self._system)
+            self._conversation.reset()
             terminal.note("forgotten")
         elif line == "/stats":
             self._show_statistics = not self._show_statistics
@@ -121,9 +114,12 @@ class Talk:
 
     def _answer(self, line: str) -> None:
         """One turn. What goes wrong in it is told to a person, and the conversation goes on; a pipe gets the error."""
+        finish = None
         try:
             with soft_interrupt() as interrupt:
-                finish = report.speak(self._conversation.stream(line, self._params), interrupt)
+                finish = answer.speak(self._conversation.stream(line, self._params), interrupt)
+        except KeyboardInterrupt:  # the second one: the prompt was still being read
+            print(flush=True)
         except FucinaError as error:
             if not self._interactive:
                 raise
@@ -132,4 +128,4 @@ class Talk:
         if finish is None:
             terminal.note("(stopped)")
         elif self._show_statistics:
-            terminal.note(report.statistics(finish))
+            terminal.note(answer.statistics(finish, sampled=not self._params.is_greedy))

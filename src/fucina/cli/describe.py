@@ -156,9 +156,12 @@ def shortened(value: Any) -> str:
 
 def show_machine(facts: dict[str, Any]) -> None:
     """Print what describe_machine found, one line a fact."""
-    shown = ((name.replace("_", " "), _words(value)) for name, value in facts.items())
-    report.columns(terminal.stdout(), shown)
+    report.columns(terminal.stdout(), (_machine_row(name, value) for name, value in facts.items()))
 
 
-def _words(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _machine_row(name: str, value: Any) -> tuple[str, str]:
+    if isinstance(value, dict):
+        value = ", ".join(key for key, runs in value.items() if runs)
+    if name.endswith("_bytes") and value is not None:
+        name, value = name.removesuffix("_bytes"), format_bytes(value)
+    return name.replace("_", " "), "none" if value is None else str(value)

@@ -34,6 +34,7 @@ EXIT_CODES: dict[type[errors.FucinaError], int] = {
     errors.TemplateError: 7,
     errors.PullError: 8,
     errors.AllTokensMasked: 9,
+    errors.BadLogits: 9,
     errors.InvalidDecodeState: 70,
     errors.Closed: 70,
 }

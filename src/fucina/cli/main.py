@@ -49,6 +49,7 @@ class Verbs(TyperGroup):
         """Run the verb; a failure is one line on stderr and an exit code, never a traceback."""
         try:
             with warnings.catch_warnings():
+                warnings.simplefilter("once", UserWarning)
                 warnings.showwarning = terminal.say_warning
                 return super().invoke(ctx)
         except FucinaError as error:
@@ -83,7 +84,7 @@ def fucina_command(
     """Run language models on ordinary CPUs: GGUF in, text out.
 
     Examples:
-      fucina run smollm2 -p "What is the capital of France?"
+      fucina run smollm2 -p "Name three primary colors."
       fucina chat smollm2
       fucina inspect model.gguf
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import fucina
@@ -11,23 +12,18 @@ if TYPE_CHECKING:
     from fucina.engine.model import Model
 
 
-def open_model(
-    model: str,
-    *,
-    threads: int | None,
-    tier: str | None,
-    backend: str | None,
-    context: int | None,
-    kv_format: str,
-    prefill_chunk: int,
-) -> Model:
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """How to compute: the options of `fucina.load` that change speed and memory."""
+
+    threads: int | None
+    tier: str | None
+    backend: str | None
+    context: int | None
+    kv_format: str
+    prefill_chunk: int
+
+
+def open_model(model: str, machine: Machine) -> Model:
     """Find the file, pulling it if need be, and load it. Raises UnknownModel, PullError and what loading raises."""
-    return fucina.load(
-        find_model(model),
-        threads=threads,
-        tier=tier,
-        backend=backend,
-        context=context,
-        kv_format=kv_format,
-        prefill_chunk=prefill_chunk,
-    )
+    return fucina.load(find_model(model), **asdict(machine))

@@ -16,18 +16,25 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 MaxTokens = Annotated[
     int | None,
-    typer.Option("--max-tokens", "-n", min=1, help="Stop after this many tokens.", rich_help_panel=_SAMPLING),
+    typer.Option(
+        "--max-tokens",
+        "-n",
+        help="End after this many tokens, if the model did not before.",
+        rich_help_panel=_SAMPLING,
+    ),
 ]
 Temperature = Annotated[
-    float, typer.Option("--temp", help="0 always takes the likeliest token.", rich_help_panel=_SAMPLING)
+    float, typer.Option("--temp", metavar="X", help="0 always takes the likeliest token.", rich_help_panel=_SAMPLING)
 ]
 TopK = Annotated[
-    int | None, typer.Option("--top-k", help="Choose among the K likeliest tokens.", rich_help_panel=_SAMPLING)
+    int | None,
+    typer.Option("--top-k", metavar="K", help="Choose among the K likeliest tokens.", rich_help_panel=_SAMPLING),
 ]
 TopP = Annotated[
     float,
     typer.Option(
         "--top-p",
+        metavar="P",
         help="Choose among the likeliest tokens that make up this share of probability.",
         rich_help_panel=_SAMPLING,
     ),
@@ -36,37 +43,48 @@ MinP = Annotated[
     float,
     typer.Option(
         "--min-p",
+        metavar="P",
         help="Drop tokens less probable than this share of the likeliest one's.",
         rich_help_panel=_SAMPLING,
     ),
 ]
 RepeatPenalty = Annotated[
     float,
-    typer.Option("--repeat-penalty", help="Above 1: say again less of what was said.", rich_help_panel=_SAMPLING),
+    typer.Option(
+        "--repeat-penalty", metavar="X", help="Above 1: say again less of what was said.", rich_help_panel=_SAMPLING
+    ),
 ]
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed", help="The same seed gives the same text; a fresh one is reported.", rich_help_panel=_SAMPLING
+        "--seed",
+        metavar="N",
+        help="The same seed gives the same text; a fresh one is reported.",
+        rich_help_panel=_SAMPLING,
     ),
 ]
 Stop = Annotated[
     list[str] | None,
-    typer.Option("--stop", help="End before this text would appear. May be repeated.", rich_help_panel=_SAMPLING),
+    typer.Option(
+        "--stop", metavar="TEXT", help="End before this text would appear. May be repeated.", rich_help_panel=_SAMPLING
+    ),
 ]
 
-System = Annotated[str | None, typer.Option("--system", help="The system message that precedes the conversation.")]
+System = Annotated[
+    str | None, typer.Option("--system", metavar="TEXT", help="The system message that precedes the conversation.")
+]
 
 Threads = Annotated[
     int | None,
     typer.Option(
-        "--threads", min=1, help="CPU threads; without it, all this process may use.", rich_help_panel=_MACHINE
+        "--threads", metavar="N", help="CPU threads; without it, all this process may use.", rich_help_panel=_MACHINE
     ),
 ]
 Tier = Annotated[
     str | None,
     typer.Option(
         "--tier",
+        metavar="NAME",
         help="Instruction tier of the compiled kernels; `fucina inspect --machine` lists them.",
         rich_help_panel=_MACHINE,
     ),
@@ -84,7 +102,7 @@ Context = Annotated[
     int | None,
     typer.Option(
         "--context",
-        min=1,
+        metavar="N",
         help="Positions to make room for; without it, what the model was made for.",
         rich_help_panel=_MACHINE,
     ),
@@ -96,6 +114,6 @@ KvFormat = Annotated[
 PrefillChunk = Annotated[
     int,
     typer.Option(
-        "--prefill-chunk", min=1, help="Prompt tokens per pass; changes speed only.", rich_help_panel=_MACHINE
+        "--prefill-chunk", metavar="N", help="Prompt tokens per pass; changes speed only.", rich_help_panel=_MACHINE
     ),
 ]

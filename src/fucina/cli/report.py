@@ -27,3 +27,8 @@ def columns(out: Console, rows: Iterable[Sequence[str]]) -> None:
     for row in table:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         out.print(f"  {'  '.join(cells).rstrip()}", markup=False, soft_wrap=True)
+
+
+def bar(share: float, width: int = 24) -> str:
+    """A share of a whole as a bar."""
+    return "█" * max(0, round(min(share, 1.0) * width))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fucina.cli import options, report, terminal
-from fucina.cli.opening import open_model
+from fucina.cli import answer, options, terminal
+from fucina.cli.given import given_text
+from fucina.cli.opening import Machine, open_model
 from fucina.decoding.params import SamplingParams
 from fucina.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fucina.engine.model import Model
 
 app = typer.Typer(add_completion=False)
 
@@ -25,7 +28,7 @@ def command(
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
     system: options.System = None,
-    max_tokens: options.MaxTokens = None,
+    max_tokens: options.MaxTokens = 512,
     temp: options.Temperature = 0.0,
     top_k: options.TopK = None,
     top_p: options.TopP = 1.0,
@@ -35,7 +38,7 @@ def command(
     stop: options.Stop = None,
     logprobs: Annotated[
         int | None,
-        typer.Option("--logprobs", metavar="K", min=0, help="With --json: log-probabilities, and the top K."),
+        typer.Option("--logprobs", metavar="K", help="With --json: log-probabilities, and the top K."),
     ] = None,
     as_json: options.Json = False,
     threads: options.Threads = None,
@@ -48,10 +51,10 @@ def command(
     """Answer one prompt: the text goes to stdout as it is made, statistics go to stderr.
 
     Examples:
-      fucina run smollm2 -p "What is the capital of France?"
+      fucina run smollm2 -p "Name three primary colors."
       fucina run smollm2 -p "Once upon a time" --raw -n 50 --temp 0.8 --seed 7
       cat letter.txt | fucina run smollm2 --system "Summarize in one sentence."
-      fucina run smollm2 -p "Name a river." --json --logprobs 3 | python -m json.tool
+      fucina run smollm2 -p "What is gravity?" --json --logprobs 3 | python -m json.tool
 
     Without --temp the likeliest token is always taken, so the same prompt gives the same text.
     """
@@ -68,36 +71,22 @@ def command(
         stop=tuple(stop or ()),
         logprobs=logprobs,
     )
-    text = prompt_text(prompt)
-    loaded = open_model(
-        model,
-        threads=threads,
-        tier=tier,
-        backend=backend,
-        context=context,
-        kv_format=kv_format,
-        prefill_chunk=prefill_chunk,
-    )
-    messages = report.messages(system, text)
+    text = given_text("--prompt", prompt)
+    loaded = open_model(model, Machine(threads, tier, backend, context, kv_format, prefill_chunk))
+    asked = text if raw else answer.messages(system, text)
     if as_json:
-        completion = loaded.generate(text, params) if raw else loaded.chat(messages, params)
-        print(json.dumps(report.as_object(model, completion), ensure_ascii=False), flush=True)
-        return
-    finish = report.speak(loaded.stream(text, params) if raw else loaded.stream_chat(messages, params))
-    terminal.note(report.statistics(finish))
+        _print_object(model, loaded, asked, params)
+    else:
+        _speak(loaded, asked, params)
 
 
-def prompt_text(prompt: str | None) -> str:
-    """The prompt option, or standard input when something is piped into it. Raises ConfigError."""
-    if prompt is None:
-        if sys.stdin.isatty():
-            raise ConfigError("--prompt", got=None, expected="a text after -p, or one piped into standard input")
-        try:
-            return sys.stdin.buffer.read().decode()
-        except UnicodeDecodeError as error:
-            raise ConfigError("standard input", got=error.object[error.start : error.end], expected="UTF-8") from None
-    try:
-        prompt.encode()
-    except UnicodeEncodeError:
-        raise ConfigError("--prompt", got=prompt, expected="valid UTF-8 text") from None
-    return prompt
+def _print_object(name: str, model: Model, asked: str | list[dict[str, str]], params: SamplingParams) -> None:
+    completion = model.generate(asked, params) if isinstance(asked, str) else model.chat(asked, params)
+    print(json.dumps(answer.as_object(name, completion), ensure_ascii=False), flush=True)
+
+
+def _speak(model: Model, asked: str | list[dict[str, str]], params: SamplingParams) -> None:
+    events = model.stream(asked, params) if isinstance(asked, str) else model.stream_chat(asked, params)
+    finish = answer.speak(events)
+    if finish is not None:
+        terminal.note(answer.statistics(finish, sampled=not params.is_greedy))

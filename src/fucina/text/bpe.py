@@ -80,7 +80,7 @@ def _model(ids: dict[str, int], merges: Sequence[str], whole_words: bool) -> BPE
     pairs = []
     for merge in merges:
         left, space, right = merge.partition(" ")
-        if not (left and space and right):
+        if not space:
             raise UnsupportedTokenizer(f"the merge {merge!r} is not two pieces with a space between")
         pairs.append((left, right))
     try:

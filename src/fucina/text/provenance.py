@@ -3,9 +3,11 @@
 Before a template runs, every place of the messages' strings where a marker begins, or could begin or end once the
 template puts text beside it, gets a stand-in: one character of a private plane for one character of text, so that
 lengths, trimming, splitting and comparing go on as before. What comes out is cut at markers first, and only then are
-the stand-ins turned back; so all markers found are the template's own. A template that looks for a marker within a
-message's text does not find it there, except in assistant messages, where user-defined markers (thinking, tool calls)
-are the model's own words and stay as they are.
+the stand-ins turned back; so all markers found are the template's own.
+
+A template that looks for a marker within a message's text does not find it there. In assistant messages some must, to
+cut the thinking out of earlier answers: there the user-defined markers that the template looks for stay as they are,
+being the model's own words; control tokens never do.
 """
 
 from __future__ import annotations
@@ -46,9 +48,9 @@ class GuardedText:
 class Guard:
     """Puts the stand-ins into values and remembers what they stand for. One for each prompt."""
 
-    def __init__(self, markers: Markers, own_words: Markers, everything: object) -> None:
-        """`own_words`: the markers to look for in assistant messages; `everything`: values that no stand-in is in."""
-        self._markers, self._own_words = markers, own_words
+    def __init__(self, markers: Markers, spoken: frozenset[str], everything: object) -> None:
+        """`spoken`: markers that stay in assistant messages; `everything`: what the stand-ins must not occur in."""
+        self._markers, self._spoken = markers, spoken
         self._everything = everything
         self._stand_ins: dict[str, str] = {}
         self._free: Iterator[str] | None = None
@@ -60,44 +62,46 @@ class Guard:
 
     def message(self, message: Mapping[str, object]) -> dict[str, object]:
         """A message with stand-ins."""
-        markers = self._own_words if message.get("role") == "assistant" else self._markers
-        guarded = self._value(message, "", markers, inner=True, depth=0)
+        spoken = self._spoken if message.get("role") == "assistant" else frozenset()
+        guarded = self._value(message, "", spoken, inner=True, depth=0)
         assert isinstance(guarded, dict)
         return guarded
 
     def tools(self, tools: Sequence[object]) -> object:
         """Tool descriptions with stand-ins."""
-        return self._value(tools, "", self._markers, inner=True, depth=0)
+        return self._value(tools, "", frozenset(), inner=True, depth=0)
 
     def variable(self, value: object) -> object:
         """Another variable with stand-ins: only whole markers count, as templates compare its words."""
-        return self._value(value, "", self._markers, inner=False, depth=0)
+        return self._value(value, "", frozenset(), inner=False, depth=0)
 
-    def _value(self, value: object, key: str, markers: Markers, *, inner: bool, depth: int) -> object:
+    def _value(self, value: object, key: str, spoken: frozenset[str], *, inner: bool, depth: int) -> object:
         if depth > _MAX_DEPTH:
             raise TemplateError(f"messages are nested more than {_MAX_DEPTH} deep")
         if isinstance(value, str):
             if (key == "role" and value in ROLES) or (key == "type" and value.isidentifier()):
                 return value
-            return self._text(value, markers, inner=inner)
+            return self._text(value, spoken, inner=inner)
         if isinstance(value, Mapping):
             names = inner and key in _NAMING_KEYS
             return {
-                self._text(name, markers, inner=names) if isinstance(name, str) else name: self._value(
-                    item, name if isinstance(name, str) else "", markers, inner=inner, depth=depth + 1
+                self._text(name, spoken, inner=names) if isinstance(name, str) else name: self._value(
+                    item, name if isinstance(name, str) else "", spoken, inner=inner, depth=depth + 1
                 )
                 for name, item in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self._value(item, key, markers, inner=inner, depth=depth + 1) for item in value]
+            return [self._value(item, key, spoken, inner=inner, depth=depth + 1) for item in value]
         return value
 
-    def _text(self, text: str, markers: Markers, *, inner: bool) -> str:
+    def _text(self, text: str, spoken: frozenset[str], *, inner: bool) -> str:
         """`inner`: also guard what is a marker only together with the text that may come to stand beside it."""
-        places = {at for at in markers.first_letters(text) if markers.length_at(text, at)}
+        markers = self._markers
+        whole = {at: length for at in markers.first_letters(text) if (length := markers.length_at(text, at))}
+        places = set(whole)
         if inner:
-            places |= _unfinished(text, markers)
-            places |= _begun(text, markers)
+            places |= _unfinished(text, markers) | _begun(text, markers)
+        places -= {at for at, length in whole.items() if text[at : at + length] in spoken}
         if not places:
             return text
         letters = list(text)

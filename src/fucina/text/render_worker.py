@@ -55,13 +55,13 @@ class Renderer:
                 self._source = source
             self._environment.fuel = _FUEL + _FUEL_PER_BYTE * n_bytes
             return {"text": self._environment.render_template("chat", **context)}
-        except minijinja.TemplateError as error:
-            if self._refusal is not None:
-                return {"refusal": self._refusal}
-            return {"error": error.detail or error.message, "line": error.line}
         except MemoryError:
             return {"error": "it needs too much memory"}
         except Exception as error:
+            if self._refusal is not None:
+                return {"refusal": self._refusal}
+            if isinstance(error, minijinja.TemplateError):
+                return {"error": error.detail or error.message, "line": error.line}
             return {"error": f"{type(error).__name__}: {error}"}
 
     def _refuse(self, message: object) -> None:

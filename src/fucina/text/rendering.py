@@ -44,7 +44,7 @@ class Renderer:
     def render(self, source: str, context: Mapping[str, object]) -> str:
         """Render a template with plain values (as JSON has them). Raises TemplateError."""
         try:
-            request = json.dumps({"source": source, "context": context}).encode()
+            request = json.dumps({"source": source, "context": context}, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise TemplateError(f"the messages hold a value that a chat template cannot take: {error}") from error
         if len(request) >= _MAX_FRAME_BYTES:
@@ -89,6 +89,7 @@ class _Worker:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
+                start_new_session=True,  # Ctrl-C at the terminal is not meant for it
             )
         except OSError as error:
             raise TemplateError(f"no process could be started to run the chat template: {error}") from error

@@ -31,8 +31,8 @@ class MarkerSource(Protocol):
         """The strings that only a template turns into tokens."""
 
     @property
-    def control_markers(self) -> Markers:
-        """The ones among them that may not stand in assistant messages either."""
+    def user_defined_markers(self) -> frozenset[str]:
+        """The ones among them that are user-defined, not control tokens."""
 
 
 class ChatTemplate:
@@ -104,9 +104,8 @@ class ChatTemplate:
         Raises TemplateError.
         """
         fitting = self._fitting(messages)
-        guard = Guard(
-            tokenizer.markers, tokenizer.control_markers, [self._source, self._with_tools, fitting, tools, variables]
-        )
+        written = [self._source, self._with_tools, fitting, tools, variables]
+        guard = Guard(tokenizer.markers, self._looked_for(tokenizer.user_defined_markers), written)
         text = self._render(
             [guard.message(message) for message in fitting],
             add_generation_prompt,
@@ -114,6 +113,12 @@ class ChatTemplate:
             {name: guard.variable(value) for name, value in variables.items()},
         )
         return GuardedText(text, guard.originals)
+
+    def _looked_for(self, markers: frozenset[str]) -> frozenset[str]:
+        """The ones of `markers` that the template looks for in text, instead of only writing them."""
+        sources = f"{self._source}\n{self._with_tools}"
+        looks = r"""['"]{}['"]\s*(?:\)|,|==|in\b|not\b)"""
+        return frozenset(marker for marker in markers if re.search(looks.format(re.escape(marker)), sources))
 
     def _render(
         self, messages: Sequence[Message], add_generation_prompt: bool, tools: object, variables: Mapping[str, object]

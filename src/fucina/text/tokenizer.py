@@ -101,9 +101,10 @@ class Tokenizer:
         return self._markers(self.vocabulary.marker_ids)
 
     @cached_property
-    def control_markers(self) -> Markers:
-        """The markers of the control type: not those for thinking and tool calls that are user-defined."""
-        return self._markers(i for i in self.vocabulary.marker_ids if self.is_control(i))
+    def user_defined_markers(self) -> frozenset[str]:
+        """The markers that are user-defined, like those of thinking and tool calls; the others are control tokens."""
+        pieces = self.vocabulary.pieces
+        return frozenset(pieces.text(i) for i in self.vocabulary.marker_ids if not self.is_control(i))
 
     def _markers(self, ids: Iterable[int]) -> Markers:
         return Markers({self.vocabulary.pieces.text(token_id): token_id for token_id in sorted(ids)})

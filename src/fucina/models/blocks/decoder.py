@@ -1,0 +1,102 @@
+"""The sentence of a decoder: embed; norm, attend, add, norm, feed forward, add, for every layer; norm, head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fucina.models.blocks.shape import DecoderShape
+from fucina.models.blocks.weights import DecoderWeights, LayerWeights
+from fucina.models.tensors import Affine
+from fucina.ops.seam import AttentionSpec, BoundOp, Gate, Ops, Projection, RmsNorm, Slab
+
+
+@dataclass(frozen=True, slots=True)
+class BoundDecoder:
+    """A tape, and where its logits (rows wanted, vocab) appear."""
+
+    tape: tuple[BoundOp, ...]
+    logits: Slab
+
+
+def slab_widths(shape: DecoderShape) -> dict[str, int]:
+    """Every buffer of activations that a decoder of this shape uses, and its values per row."""
+    size = shape.dimensions
+    wide, narrow = size.heads * size.d_head, size.kv_heads * size.d_head
+    widths = {"x": size.d_model, "q": wide, "k": narrow, "v": narrow, "attended": wide}
+    widths |= {"gate": size.d_ff, "up": size.d_ff, "logits": size.vocab}
+    widths |= {f"angles{i}": size.d_rotary for i in range(len(shape.ropes))}
+    return widths | ({"branch": size.d_model} if shape.post_norms else {})
+
+
+def bind_decoder(shape: DecoderShape, weights: DecoderWeights, ops: Ops) -> BoundDecoder:
+    """Bind every op once, over buffers that all layers share. `ops` has its pool already."""
+    slabs = {name: ops.slab(width) for name, width in slab_widths(shape).items()}
+    tape = [ops.embed("embed", weights.embedding, slabs["x"], scale=shape.embedding_scale)]
+    for i, rope in enumerate(shape.ropes):
+        tape.append(ops.rope_angles(f"rope.{i}", rope.inv_freq, slabs[f"angles{i}"], magnitude=rope.magnitude))
+    for layer, layer_weights in enumerate(weights.layers):
+        tape += _bind_attention(shape, layer, layer_weights, ops, slabs)
+        tape += _bind_feed_forward(shape, layer, layer_weights, ops, slabs)
+    tape.append(ops.head("head", slabs["x"], weights.output_norm, weights.head, slabs["logits"]))
+    return BoundDecoder(tuple(tape), slabs["logits"])
+
+
+def _bind_attention(
+    shape: DecoderShape, layer: int, weights: LayerWeights, ops: Ops, slabs: dict[str, Slab]
+) -> list[BoundOp]:
+    size, stem = shape.dimensions, f"blk.{layer}"
+    q, k, v, attended = slabs["q"], slabs["k"], slabs["v"], slabs["attended"]
+    spec = AttentionSpec(
+        layer=layer,
+        heads=size.heads,
+        kv_heads=size.kv_heads,
+        d_head=size.d_head,
+        d_rotary=size.d_rotary,
+        rope_style=shape.rope_style,
+        scale=shape.attention_scale,
+        window=shape.layers[layer].window,
+        q_norm=weights.q_norm,
+        k_norm=weights.k_norm,
+    )
+    qkv = [_project(weights.q, q), _project(weights.k, k), _project(weights.v, v)]
+    return [
+        ops.linear(f"{stem}.qkv", slabs["x"], qkv, norm=weights.attention_norm),
+        ops.attention(f"{stem}.attention", spec, q, k, v, slabs[f"angles{shape.layers[layer].rope}"], attended),
+        *_add_branch(f"{stem}.attn_output", attended, weights.o, None, weights.post_attention_norm, ops, slabs),
+    ]
+
+
+def _bind_feed_forward(
+    shape: DecoderShape, layer: int, weights: LayerWeights, ops: Ops, slabs: dict[str, Slab]
+) -> list[BoundOp]:
+    stem, gate, up = f"blk.{layer}", slabs["gate"], slabs["up"]
+    gating = Gate(up, shape.activation)
+    projections = [_project(weights.gate, gate), _project(weights.up, up)]
+    return [
+        ops.linear(f"{stem}.gate_up", slabs["x"], projections, norm=weights.ffn_norm),
+        *_add_branch(f"{stem}.ffn_down", gate, weights.down, gating, weights.post_ffn_norm, ops, slabs),
+    ]
+
+
+def _add_branch(
+    name: str,
+    source: Slab,
+    affine: Affine,
+    gate: Gate | None,
+    post_norm: RmsNorm | None,
+    ops: Ops,
+    slabs: dict[str, Slab],
+) -> list[BoundOp]:
+    """x += affine(source), or x += post_norm(affine(source))."""
+    x = slabs["x"]
+    if post_norm is None:
+        return [ops.linear(name, source, [Projection(affine.weight, x, affine.bias, accumulate=True)], gate=gate)]
+    branch = slabs["branch"]
+    return [
+        ops.linear(name, source, [_project(affine, branch)], gate=gate),
+        ops.add_norm(f"{name}.add_norm", x, branch, post_norm),
+    ]
+
+
+def _project(affine: Affine, out: Slab) -> Projection:
+    return Projection(affine.weight, out, affine.bias)

@@ -1,0 +1,158 @@
+"""From an open GGUF file to a model that computes: the only place that assembles models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fucina.core.shapes import KV_BLOCK
+from fucina.errors import BadTensor, CapacityError, ConfigError, MissingKey
+from fucina.models.blocks.decoder import BoundDecoder, bind_decoder, slab_widths
+from fucina.models.blocks.shape import EMBEDDING, DecoderShape
+from fucina.models.blocks.weights import DecoderWeights, take_weights
+from fucina.models.metadata import MetadataReader
+from fucina.models.registry import family
+from fucina.models.tensors import TensorReader
+from fucina.ops.batch import Batch
+from fucina.ops.seam import Ops
+from fucina.storage.gguf import GgufFile, StringArray
+from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
+from fucina.storage.kv.pool import KvPool
+
+
+class DecoderLM:
+    """A CausalLM: a bound tape over one KV pool. One thread at a time."""
+
+    def __init__(self, ops: Ops, decoder: BoundDecoder, pool: KvPool, context_length: int) -> None:
+        self._ops, self._decoder, self._pool, self._context_length = ops, decoder, pool, context_length
+
+    @property
+    def vocab(self) -> int:
+        """Width of a row of logits, padding ids included."""
+        return self._decoder.logits.width
+
+    @property
+    def context_length(self) -> int:
+        """Positions a sequence may have: what the model was made for, or the smaller number asked for at load."""
+        return self._context_length
+
+    @property
+    def max_rows(self) -> int:
+        """Rows that one pass can take."""
+        return self._ops.max_rows
+
+    @property
+    def kv_geometry(self) -> KvGeometry:
+        """What one block of positions costs in the cache."""
+        return self._pool.geometry
+
+    @property
+    def kv_pool(self) -> KvPool:
+        """The pool whose blocks a Batch may name."""
+        return self._pool
+
+    def forward(self, batch: Batch) -> NDArray[np.float32]:
+        """Compute every row of `batch`; logits (batch.n_logits, vocab) f32, borrowed. Raises ShapeError."""
+        self._ops.run(self._decoder.tape, batch)
+        return self._decoder.logits.array(batch.n_logits)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeded:
+    """What a model takes, in bytes. `weights_bytes` stay mapped from the file; the rest is this process's own."""
+
+    weights_bytes: int
+    kv_bytes_per_position: int
+    kv_bytes: int
+    workspace_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Everything together."""
+        return self.weights_bytes + self.kv_bytes + self.workspace_bytes
+
+
+def load_causal_lm(
+    gguf: GgufFile,
+    ops: Ops,
+    *,
+    context: int | None = None,
+    kv_format: str = "f16",
+    kv_capacity_blocks: int | None = None,
+) -> DecoderLM:
+    """Bind a model to a fresh backend, with a KV pool of its own.
+
+    `context`: positions of the longest sequence (None: what the model was made for). `kv_capacity_blocks`: blocks of 64
+    positions in the pool (None: one longest sequence). Memory is only taken as positions are written.
+
+    Raises ModelFileError, UnsupportedModel, ConfigError, CapacityError (no such range of memory).
+    """
+    shape, weights = _understand(gguf)
+    positions = _checked_context(shape, context)
+    geometry = _kv_geometry(shape, kv_format)
+    pool = _make_pool(geometry, -(-positions // KV_BLOCK) if kv_capacity_blocks is None else kv_capacity_blocks)
+    ops.bind_pool(pool)
+    return DecoderLM(ops, bind_decoder(shape, weights, ops), pool, positions)
+
+
+def memory_needed(
+    gguf: GgufFile, context: int | None = None, *, kv_format: str = "f16", max_rows: int = 512
+) -> MemoryNeeded:
+    """What `load_causal_lm` and one sequence of `context` positions will take, before any of it is taken.
+
+    The workspace is counted for passes of `max_rows` rows with one row of logits.
+    Raises ModelFileError, UnsupportedModel, ConfigError.
+    """
+    shape, _ = _understand(gguf)
+    geometry = _kv_geometry(shape, kv_format)
+    n_blocks = -(-_checked_context(shape, context) // KV_BLOCK)
+    widths = slab_widths(shape)
+    logits = widths.pop("logits")
+    return MemoryNeeded(
+        weights_bytes=sum(weight.data.nbytes for weight in gguf.weights.values()),
+        kv_bytes_per_position=geometry.block_bytes // KV_BLOCK,
+        kv_bytes=n_blocks * geometry.block_bytes,
+        workspace_bytes=4 * (max_rows * sum(widths.values()) + logits),
+    )
+
+
+def _understand(gguf: GgufFile) -> tuple[DecoderShape, DecoderWeights]:
+    """Everything the file says about the model, checked; nothing allocated but norms and biases."""
+    path = str(gguf.path)
+    architecture = gguf.metadata.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise MissingKey(path, "metadata key 'general.architecture' is missing or no string: which model is this?")
+    meta, tensors = MetadataReader(path, gguf.metadata, architecture), TensorReader(path, gguf.weights)
+    shape = family(path, architecture)(meta, tensors)
+    meta.finish()
+    weights = take_weights(tensors, shape)
+    tensors.finish()
+    tokens = gguf.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, StringArray) and len(tokens) > shape.dimensions.vocab:
+        raise BadTensor(path, f"tensor '{EMBEDDING}' has {shape.dimensions.vocab} rows for {len(tokens)} tokens")
+    return shape, weights
+
+
+def _checked_context(shape: DecoderShape, context: int | None) -> int:
+    longest = shape.dimensions.context_length
+    if context is None:
+        return longest
+    if not 1 <= context <= longest:
+        raise ConfigError("context", got=context, expected=f"1 to {longest}, what the model was made for")
+    return context
+
+
+def _kv_geometry(shape: DecoderShape, kv_format: str) -> KvGeometry:
+    heads = LayerGeometry(shape.dimensions.kv_heads, shape.dimensions.d_head)
+    return KvGeometry((heads,) * len(shape.layers), kv_format)
+
+
+def _make_pool(geometry: KvGeometry, capacity: int) -> KvPool:
+    try:
+        return KvPool(geometry, capacity)
+    except (OSError, OverflowError, ValueError) as error:
+        raise CapacityError(
+            f"no {capacity} KV blocks of {geometry.block_bytes} bytes here ({error}): ask for a smaller context"
+        ) from error

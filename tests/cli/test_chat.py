@@ -1,0 +1,175 @@
+"""`fucina chat`: it remembers, it obeys, and Ctrl-C stops the answer and not the program."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fucina.testing.tiny_gguf import tiny_model
+
+
+def prompt_counts(stderr: str) -> list[int]:
+    return [int(found) for found in re.findall(r"(\d+) prompt tokens", stderr)]
+
+
+def test_turns_are_remembered_until_reset(invoke, tiny_path: Path) -> None:
+    lines = "/stats\nhello\nhello\n/reset\nhello\n"
+    result = invoke("chat", tiny_path, "-n", 4, input=lines)
+    assert result.exit_code == 0
+    first, second, third = prompt_counts(result.stderr)
+    assert second > first == third
+    answers = result.stdout.splitlines()
+    assert answers[0] == answers[-1]
+    assert "cached" in result.stderr
+
+
+def test_commands(invoke, tiny_path: Path) -> None:
+    result = invoke("chat", tiny_path, "-n", 2, input="/help\n/stats\n/stats\n/what\n\n/bye\nnever read\n")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "/reset" in result.stderr
+    assert "statistics on" in result.stderr
+    assert "statistics off" in result.stderr
+
+
+def test_a_piped_turn_that_fails_is_an_error(invoke, tiny_path: Path) -> None:
+    result = invoke("chat", tiny_path, input="hello " * 1000 + "\n")
+    assert result.exit_code == 6
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def endless_path(tmp_path: Path) -> Path:
+    """A model that would talk for minutes."""
+    return tiny_model(tmp_path / "endless.gguf", "llama", context_length=200_000)
+
+
+class Program:
+    """`fucina chat` as a process, at a terminal or between pipes."""
+
+    def __init__(self, path: Path, *, at_terminal: bool) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fucina", "chat", path],
+            stdin=(ends := pty.openpty() if at_terminal else os.pipe())[1 if at_terminal else 0],
+            stdout=ends[1] if at_terminal else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self.process.stderr
+        os.close(ends[1 if at_terminal else 0])
+        self._to = ends[0 if at_terminal else 1]
+        self._out = self._to if at_terminal else self.process.stdout.fileno()  # type: ignore[union-attr]
+        self.said, self.errors = b"", b""
+        for stream in (self._out, self.process.stderr.fileno()):
+            os.set_blocking(stream, False)
+
+    def write(self, keys: bytes) -> None:
+        os.write(self._to, keys)
+
+    def interrupt(self) -> None:
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, (self.said[-500:], self.errors[-500:])
+            self.said += self._read(self._out)
+            self.errors += self._read(self.process.stderr.fileno())  # type: ignore[union-attr]
+            time.sleep(0.005)
+
+    def end(self) -> int:
+        self.wait_for(lambda: self.process.poll() is not None)
+        return self.process.returncode
+
+    def close_input(self) -> None:
+        os.close(self._to)
+        self._to = -1
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream:
+                stream.close()
+        if self._to >= 0:
+            os.close(self._to)
+
+    @staticmethod
+    def _read(stream: int) -> bytes:
+        try:
+            return os.read(stream, 1 << 16)
+        except OSError:  # nothing there yet, or the other end of a terminal is gone
+            return b""
+
+
+@pytest.fixture
+def program() -> Iterator[Callable[..., Program]]:
+    opened: list[Program] = []
+
+    def start(path: Path, *, at_terminal: bool) -> Program:
+        opened.append(Program(path, at_terminal=at_terminal))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()
+
+
+@pytest.mark.parametrize("at_terminal", [False, True])
+def test_interrupt_stops_the_answer_and_not_the_program(program, endless_path: Path, at_terminal: bool) -> None:
+    talk = program(endless_path, at_terminal=at_terminal)
+    if at_terminal:
+        talk.wait_for(lambda: b">>> " in talk.said)
+    for turn in (1, 2):
+        n_before = len(talk.said)
+        talk.write(b"hello\n")
+        talk.wait_for(lambda n_before=n_before: len(talk.said) > n_before + 200)
+        talk.interrupt()
+        talk.wait_for(lambda turn=turn: talk.errors.count(b"(stopped)") == turn)
+        assert talk.process.poll() is None
+        talk.write(b"/reset\n")  # so that the next answer is as long
+    talk.write(b"/bye\n")
+    assert talk.end() == 0
+    assert b"Traceback" not in talk.errors
+
+
+def test_interrupt_at_the_prompt_asks_how_to_leave(program, tiny_path: Path) -> None:
+    talk = program(tiny_path, at_terminal=True)
+    talk.wait_for(lambda: b">>> " in talk.said)
+    talk.interrupt()
+    talk.wait_for(lambda: talk.errors.count(b"Ctrl-D or /bye") == 1)
+    talk.wait_for(lambda: talk.said.count(b">>> ") == 2)
+    talk.write(b"\x04")
+    assert talk.end() == 0
+    assert b"Traceback" not in talk.errors
+
+
+def test_end_of_input_leaves(program, tiny_path: Path) -> None:
+    talk = program(tiny_path, at_terminal=False)
+    talk.close_input()
+    assert talk.end() == 0
+    assert talk.said == b""
+
+
+def test_interrupt_ends_run_with_its_code(endless_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fucina", "run", endless_path, "-p", "hello", "-n", "100000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout
+    assert process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
