@@ -18,9 +18,7 @@ class SlowBackendWarning(UserWarning):
     """The NumPy backend computes because the compiled one is not there."""
 
 
-def open_ops(
-    *, max_rows: int, threads: int | None = None, tier: str | None = None, backend: str | None = None
-) -> Ops:
+def open_ops(*, max_rows: int, threads: int | None = None, tier: str | None = None, backend: str | None = None) -> Ops:
     """A backend for passes of up to `max_rows` rows.
 
     Arguments win over FUCINA_THREADS, FUCINA_CPU_TIER and FUCINA_BACKEND, and those over the machine: as many threads as

@@ -18,7 +18,9 @@ def check_norm(name: str, norm: RmsNorm, width: int) -> None:
     require_equal(f"{name}: norm weight", norm.weight.shape, (width,))
 
 
-def check_linear(name: str, x: Slab, projections: tuple[Projection, ...], norm: RmsNorm | None, gate: Gate | None) -> None:
+def check_linear(
+    name: str, x: Slab, projections: tuple[Projection, ...], norm: RmsNorm | None, gate: Gate | None
+) -> None:
     """Every weight fits input and output; a norm and a gate exclude each other."""
     if not projections:
         raise ShapeError(f"{name}: projections", expected="at least one", got="none")

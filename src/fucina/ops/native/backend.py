@@ -26,6 +26,11 @@ def _require_lanes(name: str, width: int) -> None:
         raise ShapeError(f"{name}: width", expected=f"a multiple of {_LANES}", got=width)
 
 
+def _bound(op: Any) -> BoundOp:
+    """What the untyped extension gives, under its name in the seam."""
+    return cast(BoundOp, op)
+
+
 class NativeOps:
     """A backend over `fucina._native`: one instruction tier, one thread count (see ops/seam.py for the verbs)."""
 
@@ -51,11 +56,6 @@ class NativeOps:
         """Rows that a pass can take."""
         return self._max_rows
 
-    @property
-    def threads(self) -> int:
-        """Threads that a pass runs on."""
-        return int(self._backend.threads)
-
     def slab(self, width: int) -> Slab:
         """A new buffer (max_rows, width) f32."""
         if width < 1:
@@ -66,12 +66,12 @@ class NativeOps:
         """Bind the look-up of token rows."""
         check_table(name, table, out.width)
         self._borrowed.append(table)
-        return self._backend.embed(name, table.data, table.format.type_id, table.shape[0], scale, out)
+        return _bound(self._backend.embed(name, table.data, table.format.type_id, table.shape[0], scale, out))
 
     def rope_angles(self, name: str, inv_freq: NDArray[np.float64], out: Slab, *, magnitude: float = 1.0) -> BoundOp:
         """Bind the cosines and sines of every row's position."""
         require_equal(f"{name}: frequencies", inv_freq.shape, (out.width // 2,))
-        return self._backend.angles(name, np.ascontiguousarray(inv_freq, np.float64), magnitude, out)
+        return _bound(self._backend.angles(name, np.ascontiguousarray(inv_freq, np.float64), magnitude, out))
 
     def linear(
         self,
@@ -87,7 +87,7 @@ class NativeOps:
         _require_lanes(name, x.width)
         native_gate = None if gate is None else self._module.Gate(gate.up, gate.activation == "gelu")
         bound = [self._projection(p) for p in projections]
-        return self._backend.linear(name, x, self._norm(norm), native_gate, bound, False)
+        return _bound(self._backend.linear(name, x, self._norm(norm), native_gate, bound, False))
 
     def attention(self, name: str, spec: AttentionSpec, q: Slab, k: Slab, v: Slab, angles: Slab, out: Slab) -> BoundOp:
         """Bind one layer's attention over the bound pool."""
@@ -108,19 +108,21 @@ class NativeOps:
             scale=spec.scale,
             window=spec.window or 0,
         )
-        return self._backend.attention(
-            name,
-            shape,
-            k_offset=k_offset,
-            v_offset=k_offset + geometry.layer_bytes(spec.layer) // 2,
-            head_bytes=geometry.head_bytes(spec.d_head),
-            q_norm=self._norm(spec.q_norm),
-            k_norm=self._norm(spec.k_norm),
-            q=q,
-            k=k,
-            v=v,
-            angles=angles,
-            out=out,
+        return _bound(
+            self._backend.attention(
+                name,
+                shape,
+                k_offset=k_offset,
+                v_offset=k_offset + geometry.layer_bytes(spec.layer) // 2,
+                head_bytes=geometry.head_bytes(spec.d_head),
+                q_norm=self._norm(spec.q_norm),
+                k_norm=self._norm(spec.k_norm),
+                q=q,
+                k=k,
+                v=v,
+                angles=angles,
+                out=out,
+            )
         )
 
     def add_norm(self, name: str, x: Slab, y: Slab, norm: RmsNorm) -> BoundOp:
@@ -128,14 +130,14 @@ class NativeOps:
         require_equal(f"{name}: widths", y.width, x.width)
         _require_lanes(name, x.width)
         check_norm(name, norm, x.width)
-        return self._backend.add_norm(name, x, y, self._norm(norm))
+        return _bound(self._backend.add_norm(name, x, y, self._norm(norm)))
 
     def head(self, name: str, x: Slab, norm: RmsNorm, weight: Weight, out: Slab) -> BoundOp:
         """Bind the logits of the rows that want them."""
         projection = Projection(weight, out)
         check_linear(name, x, (projection,), norm, None)
         _require_lanes(name, x.width)
-        return self._backend.linear(name, x, self._norm(norm), None, [self._projection(projection)], True)
+        return _bound(self._backend.linear(name, x, self._norm(norm), None, [self._projection(projection)], True))
 
     def bind_pool(self, pool: KvPool) -> None:
         """Name the pool that attention ops bound after this read and write."""
