@@ -137,7 +137,7 @@ def show_file(facts: dict[str, Any]) -> None:
 def memory_rows(memory: dict[str, int]) -> list[tuple[str, str]]:
     """The lines of the memory table."""
     return [
-        ("weights", f"{format_bytes(memory['weights_bytes'])}, mapped from the file"),
+        ("weights", format_bytes(memory["weights_bytes"])),
         ("keys and values", f"{format_bytes(memory['kv_bytes'])} for the whole context, taken as it fills"),
         ("", f"{format_bytes(memory['kv_bytes_per_position'])} a position"),
         ("workspace", format_bytes(memory["workspace_bytes"])),

@@ -19,6 +19,7 @@ MaxTokens = Annotated[
     typer.Option(
         "--max-tokens",
         "-n",
+        metavar="N",
         help="End after this many tokens, if the model did not before.",
         rich_help_panel=_SAMPLING,
     ),
