@@ -6,9 +6,13 @@ Blocks are reference-counted; a block with more than one owner is never written 
 from __future__ import annotations
 
 import mmap
+import sys
 
 from fucina.errors import ConfigError, KvPoolFull
 from fucina.storage.kv.geometry import KvGeometry
+
+#: Python names this flag only from 3.13 on; its value is Linux's on x86 and ARM.
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 class KvPool:
@@ -18,7 +22,7 @@ class KvPool:
         if capacity < 1:
             raise ConfigError("KV pool capacity", got=capacity, expected="at least one block")
         self.geometry, self.capacity = geometry, capacity
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
         self.memory = mmap.mmap(-1, capacity * geometry.block_bytes, flags=flags)
         self._references = [0] * capacity
         self._free: list[int] = []
