@@ -30,7 +30,7 @@ class Conversation:
         self._dispatcher, self._speech, self._kv = dispatcher, speech, kv
         self._opening = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._opening)
-        self._ids: list[int] = []  # position i of the cache holds self._ids[i]
+        self._ids: list[int] = []  # position i of the cache holds self._ids[i]; past them anything
         self._n_changes = 0  # of the messages
         self._live: int | None = None  # the request of the turn that runs
         # a conversation that is simply dropped gives its blocks back too
@@ -100,7 +100,7 @@ class Conversation:
         return _Turn(messages, request, self._n_changes)
 
     def _events(self, turn: _Turn) -> Generator[Event, None, None]:
-        """Run a turn; on every way out keep what was delivered, and the cache of just that."""
+        """Run a turn; on every way out keep what was delivered."""
         if turn.n_changes != self._n_changes:
             raise ConfigError("turn", got="one that another turn has overtaken", expected="one turn at a time")
         request = replace(turn.request, cache=CachedPrefix(self._kv, self._ids))
@@ -116,8 +116,6 @@ class Conversation:
                     yield event
         finally:
             self._live = None
-            if self._give_back.alive:
-                self._kv.truncate(min(self._kv.length, len(self._ids)))
             if answer:
                 self._change([*turn.messages, {"role": "assistant", "content": answer}])
 

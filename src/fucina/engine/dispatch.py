@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from threading import RLock
+from threading import RLock, get_ident
 
 from fucina.engine.counters import Counters
 from fucina.engine.engine import Engine
@@ -25,6 +25,8 @@ class Dispatcher:
         self._engine = engine
         self._lock = RLock()
         self._queues: dict[int, deque[Event]] = {}
+        self._dropped: deque[int] = deque()
+        self._engaged_thread = 0
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -32,10 +34,26 @@ class Dispatcher:
         with self._lock:
             yield
 
+    @contextmanager
+    def _engaged(self) -> Iterator[Engine]:
+        """Use the engine alone; requests dropped meanwhile are cancelled before and after, never in the middle."""
+        with self._lock:
+            self._sweep()
+            self._engaged_thread = get_ident()
+            try:
+                yield self._engine
+            finally:
+                self._engaged_thread = 0
+                self._sweep()
+
+    def _sweep(self) -> None:
+        while self._dropped:
+            self._engine.cancel(self._dropped.popleft())
+
     def submit(self, request: Request) -> int:
         """Queue a request and give its id, to be read with `events`. Raises ConfigError, ContextFull and Closed."""
-        with self._lock:
-            request_id = self._engine.submit(request)
+        with self._engaged() as engine:
+            request_id = engine.submit(request)
             self._queues[request_id] = deque()
             return request_id
 
@@ -55,15 +73,18 @@ class Dispatcher:
 
     def cancel(self, request_id: int) -> None:
         """End the request; whoever reads its events gets the 'cancelled' one."""
-        with self._lock:
-            self._engine.cancel(request_id)
-            self._hand_out(self._engine.drain())
+        with self._engaged() as engine:
+            engine.cancel(request_id)
+            self._hand_out(engine.drain())
 
     def abandon(self, request_id: int) -> None:
         """Cancel the request if it still runs, and forget its events."""
-        with self._lock:
-            self._queues.pop(request_id, None)
-            self._engine.cancel(request_id)
+        self._queues.pop(request_id, None)
+        self._dropped.append(request_id)
+        # the garbage collector may close a forgotten stream in the middle of this thread's own step
+        if self._engaged_thread != get_ident():
+            with self._lock:
+                self._sweep()
 
     def counters(self) -> Counters:
         """A copy of the engine's counters."""
@@ -72,19 +93,19 @@ class Dispatcher:
 
     def close(self) -> None:
         """Close the engine. Streams that are still read end with their 'cancelled' event."""
-        with self._lock:
-            self._engine.close()
-            self._hand_out(self._engine.drain())
+        with self._engaged() as engine:
+            engine.close()
+            self._hand_out(engine.drain())
 
     def _next(self, request_id: int) -> Event:
         queue = self._queues[request_id]
         while not queue:
-            with self._lock:
+            with self._engaged() as engine:
                 if queue:  # another thread stepped while this one waited for the lock
                     break
-                if self._engine.is_idle:
+                if engine.is_idle:
                     raise InvalidDecodeState(f"request {request_id} has neither ended nor anything left to compute")
-                self._hand_out(self._engine.step())
+                self._hand_out(engine.step())
         return queue.popleft()
 
     def _hand_out(self, events: list[Event]) -> None:

@@ -22,12 +22,15 @@ from fucina.errors import Closed, ConfigError, KvPoolFull
 from fucina.models.contract import CausalLM
 from fucina.storage.kv.sequence import KvSequence
 
+#: Prompt rows of one pass: every row takes buffers, and there is nothing to win long before this.
+PREFILL_CHUNK_LIMIT = 8192
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """What an engine may do: positions of one sequence, prompt rows of one pass, requests running at once.
 
-    None means as much as the model can.
+    `context` and `max_running`: None means as much as the model can.
     """
 
     context: int | None = None
@@ -35,10 +38,16 @@ class EngineConfig:
     max_running: int | None = None
 
     def __post_init__(self) -> None:
-        for option in ("context", "prefill_chunk", "max_running"):
+        for option, most in (
+            ("context", 2**31 - 1),
+            ("prefill_chunk", PREFILL_CHUNK_LIMIT),
+            ("max_running", 2**31 - 1),
+        ):
             value = getattr(self, option)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ConfigError(option, got=value, expected="a whole number of at least 1")
+            if value is None and option != "prefill_chunk":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise ConfigError(option, got=value, expected=f"a whole number from 1 to {most}")
 
 
 class Engine:

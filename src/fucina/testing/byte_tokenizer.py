@@ -1,26 +1,42 @@
-"""A tokenizer of 256 bytes and a few markers: text to tokens without a model file."""
+"""A tokenizer of 256 bytes and a few markers, with a chat template: text to tokens and back without a model file."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
-BOS, EOS, USER, ASSISTANT = 256, 257, 258, 259
+BOS, EOS, SYSTEM, USER, ASSISTANT = 256, 257, 258, 259, 260
+_MARKERS = {"<bos>": BOS, "<eos>": EOS, "<system>": SYSTEM, "<user>": USER, "<assistant>": ASSISTANT}
+_ROLES = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
+_SPLIT = re.compile("(" + "|".join(_MARKERS) + ")")
 
 
 class ByteTokenizer:
-    """Token i is byte i; 256 to 259 are <bos>, <eos> (which ends an answer), <user> and <assistant>."""
+    """Token i is byte i; 256 to 260 are <bos>, <eos> (which ends an answer), <system>, <user> and <assistant>.
 
-    vocab_size = 260
+    It is a whole `Speech`: what an Engine or a Model needs to talk.
+    """
+
+    vocab_size = 261
     eog_ids = frozenset({EOS})
 
-    def encode(self, text: str) -> list[int]:
-        """Give the bytes of the text; markers in it stay text."""
-        return list(text.encode())
+    @property
+    def tokenizer(self) -> ByteTokenizer:
+        """Itself."""
+        return self
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Give the bytes of the text; its markers become tokens only if `special`."""
+        if not special:
+            return list(text.encode())
+        return [
+            token for part in _SPLIT.split(text) for token in ([_MARKERS[part]] if part in _MARKERS else part.encode())
+        ]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Give the text of the bytes; markers say nothing, broken UTF-8 becomes U+FFFD."""
-        return bytes(token for token in ids if token < BOS).decode(errors="replace")
+        return b"".join(self.token_bytes(token) for token in ids).decode(errors="replace")
 
     def token_bytes(self, token: int) -> bytes:
         """Give the bytes of a token; markers have none."""
@@ -29,6 +45,17 @@ class ByteTokenizer:
     def text_stream(self) -> ByteStream:
         """Start the text of one answer."""
         return ByteStream()
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """Give <bos> and the text, whose markers are tokens."""
+        return [BOS, *self.encode(text, special=True)]
+
+    def chat_ids(self, messages: Sequence[Mapping[str, object]]) -> list[int]:
+        """Give <bos>, each message between its role's marker and <eos>, and <assistant>."""
+        ids = [BOS]
+        for message in messages:
+            ids += [_ROLES[str(message["role"])], *self.encode(str(message["content"])), EOS]
+        return [*ids, ASSISTANT]
 
 
 class ByteStream:

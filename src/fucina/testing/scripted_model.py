@@ -36,7 +36,7 @@ class ScriptedModel:
     def __init__(
         self,
         *,
-        vocab: int = 260,
+        vocab: int = 272,
         context_length: int = 512,
         max_rows: int = 64,
         kv_blocks: int | None = None,
@@ -74,9 +74,9 @@ class ScriptedModel:
         logits = (noise >> np.uint64(44)).astype(np.float32) / np.float32(2**16) - np.float32(8.0)
         if self.script is not None:
             for row in range(span.n_logits):
-                token = self.script(prefix[: end - span.n_logits + row + 1].tolist())
-                if token is not None:
-                    logits[row, token] = _SCRIPTED_LOGIT
+                said = self.script(prefix[: end - span.n_logits + row + 1].tolist())
+                if said is not None:
+                    logits[row, said] = _SCRIPTED_LOGIT
         return logits
 
 
