@@ -5,9 +5,10 @@ Run it where torch, transformers and gguf are installed, with this repository's 
     PYTHONPATH=src python tests/golden/make_logits.py
 
 Each case of logits.json becomes a tiny GGUF; its tensors are read back with the gguf package and loaded into the
-transformers model that they came from (q and k of llama un-permuted, 1 taken off gemma3's norms). Keys (after the
-rotation) and values are rounded to half floats on their way into attention, as a half-precision KV cache does;
-everything else is float32 on one thread. Written per case: logits-NAME.npz with ids (n,) and logits (n, vocab).
+transformers model that they came from (q and k of llama un-permuted, 1 taken off gemma3's norms), and run in float32
+on one thread: once as it is, once with keys (after the rotation) and values rounded to half floats on their way into
+attention, as a half-precision KV cache does. Written per case: logits-NAME.npz with ids (n,), logits (n, vocab) of the
+plain run, and half, the rows 0, 8, 16, ... of the rounded run.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from fucina.testing.gguf_writer import write_gguf
 from fucina.testing.tiny_gguf import FAMILIES, tiny_metadata, tiny_weights
 
 HERE = Path(__file__).parent
+STRIDE = 8
 MODELS = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
@@ -96,7 +98,6 @@ def build(case: dict[str, Any], metadata: dict[str, Any], tensors: dict[str, np.
         tie_word_embeddings="output.weight" not in tensors,
         **case["transformers"],
     )
-    config._attn_implementation = "half_precision_cache"
     model = model_class(config).eval()
     state = {translate(name, family): torch.from_numpy(back(name, t, family, metadata)) for name, t in tensors.items()}
     state.pop("", None)
@@ -141,12 +142,17 @@ def main() -> None:
             metadata, tensors = read_back(case_files(case, Path(folder)))
         ids = np.random.default_rng(case["seed"]).integers(0, len(tensors["token_embd.weight"]), case["positions"])
         model = build(case, metadata, tensors)
-        with torch.no_grad():
-            logits = model(torch.from_numpy(ids)[None]).logits[0].numpy()
-            model.config._attn_implementation = "sdpa"
-            exact = model(torch.from_numpy(ids)[None]).logits[0].numpy()
-        np.savez_compressed(HERE / f"logits-{name}.npz", ids=ids.astype(np.int32), logits=logits.astype(np.float32), exact=exact)
-        print(f"{name}: largest logit {np.abs(logits).max():.2f}, a float32 cache moves logits by {np.abs(logits - exact).max():.1e}")
+        logits, half = run(model, ids, "sdpa"), run(model, ids, "half_precision_cache")
+        moved = float(np.abs(logits - half).max())
+        np.savez_compressed(HERE / f"logits-{name}.npz", ids=ids.astype(np.int32), logits=logits, half=half[::STRIDE])
+        print(f"{name}: largest logit {np.abs(logits).max():.2f}, a half-precision cache moves logits by {moved:.1e}")
+
+
+def run(model: torch.nn.Module, ids: np.ndarray, attention: str) -> np.ndarray:
+    """Logits of all positions, (n, vocab) f32."""
+    model.config._attn_implementation = attention
+    with torch.no_grad():
+        return model(torch.from_numpy(ids)[None]).logits[0].numpy()
 
 
 if __name__ == "__main__":

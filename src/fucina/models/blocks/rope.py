@@ -67,7 +67,10 @@ def scaled_rope(
     if kind is None:
         kind = "linear" if factor else "none"
     if kind not in SCALING_TYPES:
-        raise UnsupportedModel(f"{meta.path}: rope scaling '{kind}' is not implemented; what runs: {SCALING_TYPES}")
+        raise UnsupportedModel(
+            f"{meta.path}: '{meta.architecture}.rope.scaling.type' is '{kind}', which is not implemented; "
+            f"what runs: {', '.join(SCALING_TYPES)}"
+        )
     rope = plain_rope(d_rotary, base)
     if factors is not None:
         rope = Rope(rope.inv_freq / factors)

@@ -91,7 +91,10 @@ def refuse_window(meta: MetadataReader, context_length: int) -> None:
 def _read_kv_heads(meta: MetadataReader, heads: int) -> int:
     kv_heads = meta.optional("attention.head_count_kv", Integer(1, heads)) or heads
     if heads % kv_heads:
-        raise BadHeader(meta.path, f"{heads} query heads cannot share {kv_heads} KV heads evenly")
+        raise BadHeader(
+            meta.path,
+            f"'{meta.architecture}.attention.head_count_kv' is {kv_heads}, which does not divide {heads} heads",
+        )
     return kv_heads
 
 
@@ -100,11 +103,13 @@ def _read_d_head(meta: MetadataReader, d_model: int, heads: int) -> int:
     d_head = meta.optional("attention.key_length", width)
     if d_head is None:
         if d_model % heads:
-            raise BadHeader(meta.path, f"{heads} heads do not divide an embedding of {d_model}")
+            raise BadHeader(
+                meta.path, f"'{meta.architecture}.attention.head_count' is {heads}, which does not divide {d_model}"
+            )
         d_head = d_model // heads
     if (d_value := meta.optional("attention.value_length", width)) not in (None, d_head):
         raise UnsupportedModel(
-            f"{meta.path}: keys of width {d_head} with values of width {d_value} are not implemented"
+            f"{meta.path}: '{meta.architecture}.attention.value_length' is {d_value} beside keys of {d_head}: not implemented"
         )
     return d_head
 
@@ -112,5 +117,5 @@ def _read_d_head(meta: MetadataReader, d_model: int, heads: int) -> int:
 def _read_d_rotary(meta: MetadataReader, d_head: int) -> int:
     d_rotary = meta.optional("rope.dimension_count", Integer(2, d_head)) or d_head
     if d_rotary % 2:
-        raise BadHeader(meta.path, f"{d_rotary} rotated values a head is not an even number")
+        raise BadHeader(meta.path, f"'{meta.architecture}.rope.dimension_count' is {d_rotary}, not an even number")
     return d_rotary
