@@ -18,13 +18,11 @@ double read_bandwidth(std::size_t n_bytes, int threads, int repeats) {
   double best = 0;
   for (int r = 0; r < repeats; r++) {
     const auto before = std::chrono::steady_clock::now();
-    Team::instance().run(threads, [&](Worker& worker) {
+    Team::Job(threads).share(static_cast<int>(chunks), [&](Turn turn) {
+      const auto* words = reinterpret_cast<const std::uint64_t*>(buffer.data() + turn.piece * kChunk);
       std::uint64_t sums[8] = {};
-      for (std::size_t c = worker.next_piece(); c < chunks; c = worker.next_piece()) {
-        const auto* words = reinterpret_cast<const std::uint64_t*>(buffer.data() + c * kChunk);
-        for (std::size_t i = 0; i < kChunk / 8; i += 8) {
-          for (int j = 0; j < 8; j++) sums[j] += words[i + j];
-        }
+      for (std::size_t i = 0; i < kChunk / 8; i += 8) {
+        for (int j = 0; j < 8; j++) sums[j] += words[i + j];
       }
       for (const std::uint64_t s : sums) keep.fetch_add(s, std::memory_order_relaxed);
     });

@@ -64,43 +64,37 @@ void AttentionOp::attend(int thread, const Span& span, int kv_head, int begin, i
   });
 }
 
-void AttentionOp::run(Worker& worker, const Pass& pass) {
+void AttentionOp::run(Team::Job& job, const Pass& pass) {
   const int kv_heads = shape_.kv_heads, group = shape_.heads / kv_heads;
   const int n_spans = static_cast<int>(pass.spans.size());
-  const bool decoding = n_spans == pass.rows();
-  if (decoding && n_spans * kv_heads >= worker.count) {
+  if (n_spans == pass.rows() && n_spans * kv_heads >= job.threads()) {
     // One row a span: whoever writes a KV head's new position also attends with it, and nobody waits in between.
-    for (int piece = worker.next_piece(); piece < n_spans * kv_heads; piece = worker.next_piece()) {
-      const Span& span = pass.spans[static_cast<std::size_t>(piece / kv_heads)];
-      store(span, 0, piece % kv_heads);
+    job.share(n_spans * kv_heads, [&](Turn turn) {
+      const Span& span = pass.spans[static_cast<std::size_t>(turn.piece / kv_heads)];
+      store(span, 0, turn.piece % kv_heads);
       for (int begin = 0; begin < group; begin += kQueriesPerTask) {
-        attend(worker.index, span, piece % kv_heads, begin, std::min(begin + kQueriesPerTask, group));
+        attend(turn.thread, span, turn.piece % kv_heads, begin, std::min(begin + kQueriesPerTask, group));
       }
-    }
+    });
     return;
   }
-  int done = 0;
-  int piece = worker.next_piece();
-  for (const Span& span : pass.spans) {
-    for (; piece < done + span.rows; piece = worker.next_piece()) {
-      for (int h = 0; h < kv_heads; h++) store(span, piece - done, h);
-    }
-    done += span.rows;
-  }
-  worker.barrier();
-  // Late queries see the most, so the long pieces go first.
-  const int few = std::max(1, group * pass.rows() / worker.count);
-  const int per_piece = std::min(kQueriesPerTask, few);
-  done = 0;
-  piece = worker.next_piece();
-  for (const Span& span : pass.spans) {
-    const int queries = span.rows * group, chunks = (queries + per_piece - 1) / per_piece;
-    for (; piece < done + chunks * kv_heads; piece = worker.next_piece()) {
-      const int begin = (chunks - 1 - (piece - done) / kv_heads) * per_piece;
-      attend(worker.index, span, (piece - done) % kv_heads, begin, std::min(begin + per_piece, queries));
-    }
-    done += chunks * kv_heads;
-  }
+  job.share(pass.rows(), [&](Turn turn) {
+    const Span* span = &pass.spans[0];
+    while (turn.piece >= span->first_row + span->rows) span++;
+    for (int h = 0; h < kv_heads; h++) store(*span, turn.piece - span->first_row, h);
+  });
+  const int per_piece = std::clamp(group * pass.rows() / job.threads(), 1, kQueriesPerTask);
+  const auto chunks = [&](const Span& span) { return (span.rows * group + per_piece - 1) / per_piece; };
+  int pieces = 0;
+  for (const Span& span : pass.spans) pieces += chunks(span) * kv_heads;
+  job.share(pieces, [&](Turn turn) {
+    int piece = turn.piece;
+    const Span* span = &pass.spans[0];
+    for (; piece >= chunks(*span) * kv_heads; span++) piece -= chunks(*span) * kv_heads;
+    // Late queries see the most, so the long pieces go first.
+    const int begin = (chunks(*span) - 1 - piece / kv_heads) * per_piece;
+    attend(turn.thread, *span, piece % kv_heads, begin, std::min(begin + per_piece, span->rows * group));
+  });
 }
 
 }  // namespace fucina

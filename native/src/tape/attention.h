@@ -27,7 +27,7 @@ class AttentionOp final : public Op {
               std::optional<NormWeights> q_norm, std::optional<NormWeights> k_norm, std::shared_ptr<Slab> q,
               std::shared_ptr<Slab> k, std::shared_ptr<Slab> v, std::shared_ptr<Slab> angles,
               std::shared_ptr<Slab> out);
-  void run(Worker& worker, const Pass& pass) override;
+  void run(Team::Job& job, const Pass& pass) override;
 
  private:
   void store(const Span& span, int row, int kv_head) const;

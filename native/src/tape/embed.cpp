@@ -12,30 +12,31 @@ EmbedOp::EmbedOp(std::string op_name, Format format, const std::uint8_t* table, 
   row_bytes_ = static_cast<std::size_t>(out_->width / info.block_weights) * info.block_bytes;
 }
 
-void EmbedOp::run(Worker& worker, const Pass& pass) {
-  for (int r = worker.next_piece(); r < pass.rows(); r = worker.next_piece()) {
-    float* out = out_->row(r);
-    dequantize_row(format_, table_ + static_cast<std::size_t>(pass.tokens[r]) * row_bytes_, out_->width, out);
-    if (scale_ != 1.0f) {
-      for (int i = 0; i < out_->width; i++) out[i] = out[i] * scale_;
-    }
-  }
+void EmbedOp::run(Team::Job& job, const Pass& pass) {
+  job.share(pass.rows(), [&](Turn turn) {
+    float* out = out_->row(turn.piece);
+    const auto token = static_cast<std::size_t>(pass.tokens[static_cast<std::size_t>(turn.piece)]);
+    dequantize_row(format_, table_ + token * row_bytes_, out_->width, out);
+    if (scale_ == 1.0f) return;
+    for (int i = 0; i < out_->width; i++) out[i] = out[i] * scale_;
+  });
 }
 
 AnglesOp::AnglesOp(std::string op_name, std::vector<double> frequencies, double magnitude, std::shared_ptr<Slab> out)
     : Op(std::move(op_name)), frequencies_(std::move(frequencies)), magnitude_(magnitude), out_(std::move(out)) {}
 
-void AnglesOp::run(Worker& worker, const Pass& pass) {
+void AnglesOp::run(Team::Job& job, const Pass& pass) {
   const std::size_t pairs = frequencies_.size();
-  for (int r = worker.next_piece(); r < pass.rows(); r = worker.next_piece()) {
-    float* out = out_->row(r);
+  job.share(pass.rows(), [&](Turn turn) {
+    float* out = out_->row(turn.piece);
+    const double position = pass.positions[static_cast<std::size_t>(turn.piece)];
     for (std::size_t i = 0; i < pairs; i++) {
       double sine, cosine;
-      sine_cosine(static_cast<double>(pass.positions[r]) * frequencies_[i], &sine, &cosine);
+      sine_cosine(position * frequencies_[i], &sine, &cosine);
       out[i] = static_cast<float>(cosine * magnitude_);
       out[pairs + i] = static_cast<float>(sine * magnitude_);
     }
-  }
+  });
 }
 
 void sine_cosine(double x, double* sine, double* cosine) {

@@ -9,7 +9,7 @@ class EmbedOp final : public Op {
  public:
   // `table` is (vocab, d_model) in raw GGUF rows, borrowed.
   EmbedOp(std::string op_name, Format format, const std::uint8_t* table, float scale, std::shared_ptr<Slab> out);
-  void run(Worker& worker, const Pass& pass) override;
+  void run(Team::Job& job, const Pass& pass) override;
 
  private:
   Format format_;
@@ -23,7 +23,7 @@ class AnglesOp final : public Op {
  public:
   // out[r] = [cos(p f) * magnitude ..., sin(p f) * magnitude ...] for the frequencies f.
   AnglesOp(std::string op_name, std::vector<double> frequencies, double magnitude, std::shared_ptr<Slab> out);
-  void run(Worker& worker, const Pass& pass) override;
+  void run(Team::Job& job, const Pass& pass) override;
 
  private:
   std::vector<double> frequencies_;

@@ -19,11 +19,10 @@ PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const s
   const std::size_t tile_bytes = kernels.tile_bytes(format, d_in);
   if (tile_bytes == 0) return;
   packed_ = Buffer(tile_bytes * static_cast<std::size_t>(tiles_));
-  constexpr int kTilesPerPiece = 16;
-  Team::instance().run(threads, [&](Worker& worker) {
-    for (int t = worker.next_piece() * kTilesPerPiece; t < tiles_; t = worker.next_piece() * kTilesPerPiece) {
-      kernels.pack(format, raw, d_in, d_out, t, std::min(t + kTilesPerPiece, tiles_), packed_.data());
-    }
+  const int piece = std::max(16, tiles_ / 1024);
+  Team::Job(threads).share((tiles_ + piece - 1) / piece, [&](Turn turn) {
+    const int first = turn.piece * piece;
+    kernels.pack(format, raw, d_in, d_out, first, std::min(first + piece, tiles_), packed_.data());
   });
 }
 
@@ -65,8 +64,8 @@ LinearOp::LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<
   }
 }
 
-// Norm or gate one row of x and quantize it into slot `slot`. Returns the f32 row.
-const float* LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot) const {
+// Norm or gate one row of x and quantize it into slot `slot`.
+void LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot) const {
   const int n = x_->width;
   const std::size_t at = static_cast<std::size_t>(slot) * n;
   const float* source = x_->row(source_row);
@@ -88,7 +87,6 @@ const float* LinearOp::prepare(const Workspace::Rows& rows, int source_row, int 
     kernels_.quantize256(x, n, rows.q256.as<std::int8_t>() + at, rows.d256.as<float>() + at / 256,
                          rows.sum16_256.as<std::int16_t>() + at / 16, rows.sum32_256.as<std::int16_t>() + at / 32);
   }
-  return x;
 }
 
 // Tiles [begin, end) of all projections, counted one projection after the other.
@@ -118,41 +116,43 @@ void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows,
   }
 }
 
-void LinearOp::run(Worker& worker, const Pass& pass) {
+void LinearOp::run(Team::Job& job, const Pass& pass) {
   const int n_rows = only_logit_rows_ ? static_cast<int>(pass.logit_rows.size()) : pass.rows();
   if (n_rows == 0) return;
   const auto source = [&](int slot) {
     return only_logit_rows_ ? pass.logit_rows[static_cast<std::size_t>(slot)] : slot;
   };
-  const bool single = n_rows == 1;
-  const Workspace::Rows& rows = single ? workspace_->own(worker.index) : workspace_->shared();
-  const float* x = rows.x.as<float>();
-  if (single) {
-    x = prepare(rows, source(0), 0);
-  } else {
-    for (int slot = worker.next_piece(); slot < n_rows; slot = worker.next_piece()) prepare(rows, source(slot), slot);
-    worker.barrier();
-    if (!norm_ && !gate_) x = x_->row(0);
+  if (n_rows > 1) {
+    job.share(n_rows, [&](Turn turn) { prepare(workspace_->shared(), source(turn.piece), turn.piece); });
   }
   const std::size_t tile_bytes =
       projections_[0].weight->bytes() / static_cast<std::size_t>(projections_[0].weight->tiles());
   const int by_size = static_cast<int>(std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(tile_bytes, 1), 1));
-  const int by_share = std::max(total_tiles_ / (kPiecesPerThread * worker.count), 1);
-  const int piece = std::min(by_size, by_share);
-  for (int t = worker.next_piece() * piece; t < total_tiles_; t = worker.next_piece() * piece) {
-    multiply(rows, x, n_rows, t, std::min(t + piece, total_tiles_));
-  }
+  const int by_share = std::max(total_tiles_ / (kPiecesPerThread * job.threads()), 1);
+  const int piece = std::max(std::min(by_size, by_share), total_tiles_ / Team::kMostPieces + 1);
+  job.share((total_tiles_ + piece - 1) / piece, [&](Turn turn) {
+    const int first = turn.piece * piece, last = std::min(first + piece, total_tiles_);
+    if (n_rows > 1) {
+      const float* x = norm_ || gate_ ? workspace_->shared().x.as<float>() : x_->row(0);
+      multiply(workspace_->shared(), x, n_rows, first, last);
+      return;
+    }
+    const Workspace::Rows& own = workspace_->own(turn.thread);
+    if (turn.first) prepare(own, source(0), 0);
+    multiply(own, norm_ || gate_ ? own.x.as<float>() : x_->row(source(0)), 1, first, last);
+  });
 }
 
 AddNormOp::AddNormOp(std::string op_name, const Kernels& kernels, std::shared_ptr<Slab> x, std::shared_ptr<Slab> y,
                      NormWeights norm)
     : Op(std::move(op_name)), kernels_(kernels), x_(std::move(x)), y_(std::move(y)), norm_(std::move(norm)) {}
 
-void AddNormOp::run(Worker& worker, const Pass& pass) {
-  for (int r = worker.next_piece(); r < pass.rows(); r = worker.next_piece()) {
-    kernels_.rms_norm(y_->row(r), norm_.weight.data(), norm_.eps, y_->width, y_->row(r));
-    kernels_.add(y_->row(r), x_->width, x_->row(r));
-  }
+void AddNormOp::run(Team::Job& job, const Pass& pass) {
+  job.share(pass.rows(), [&](Turn turn) {
+    float* y = y_->row(turn.piece);
+    kernels_.rms_norm(y, norm_.weight.data(), norm_.eps, y_->width, y);
+    kernels_.add(y, x_->width, x_->row(turn.piece));
+  });
 }
 
 }  // namespace fucina

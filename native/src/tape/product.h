@@ -72,10 +72,10 @@ class LinearOp final : public Op {
   LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<Workspace> workspace, std::shared_ptr<Slab> x,
            std::optional<NormWeights> norm, std::optional<GateInput> gate, std::vector<Projection> projections,
            bool only_logit_rows);
-  void run(Worker& worker, const Pass& pass) override;
+  void run(Team::Job& job, const Pass& pass) override;
 
  private:
-  const float* prepare(const Workspace::Rows& rows, int source_row, int slot) const;
+  void prepare(const Workspace::Rows& rows, int source_row, int slot) const;
   void multiply(const Workspace::Rows& rows, const float* x, int n_rows, int begin, int end) const;
 
   const Kernels& kernels_;
@@ -94,7 +94,7 @@ class AddNormOp final : public Op {
  public:
   AddNormOp(std::string op_name, const Kernels& kernels, std::shared_ptr<Slab> x, std::shared_ptr<Slab> y,
             NormWeights norm);
-  void run(Worker& worker, const Pass& pass) override;
+  void run(Team::Job& job, const Pass& pass) override;
 
  private:
   const Kernels& kernels_;

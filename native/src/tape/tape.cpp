@@ -5,25 +5,19 @@
 namespace fucina {
 
 void run_tape(const Tape& tape, const Pass& pass, int threads) {
-  Team::instance().run(threads, [&](Worker& worker) {
-    for (const auto& op : tape.ops) {
-      op->run(worker, pass);
-      worker.barrier();
-    }
-  });
+  Team::Job job(threads);
+  for (const auto& op : tape.ops) op->run(job, pass);
 }
 
 std::vector<std::int64_t> profile_tape(const Tape& tape, const Pass& pass, int threads) {
-  std::vector<std::int64_t> spent(tape.ops.size());
-  Team::instance().run(threads, [&](Worker& worker) {
-    for (std::size_t i = 0; i < tape.ops.size(); i++) {
-      const auto before = std::chrono::steady_clock::now();
-      tape.ops[i]->run(worker, pass);
-      worker.barrier();
-      const auto took = std::chrono::steady_clock::now() - before;
-      if (worker.index == 0) spent[i] = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
-    }
-  });
+  std::vector<std::int64_t> spent;
+  Team::Job job(threads);
+  for (const auto& op : tape.ops) {
+    const auto before = std::chrono::steady_clock::now();
+    op->run(job, pass);
+    const auto took = std::chrono::steady_clock::now() - before;
+    spent.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+  }
   return spent;
 }
 

@@ -42,8 +42,8 @@ class Op {
  public:
   explicit Op(std::string op_name) : name(std::move(op_name)) {}
   virtual ~Op() = default;
-  // Every thread of the team calls this; the tape puts a barrier after it.
-  virtual void run(Worker& worker, const Pass& pass) = 0;
+  // Computes all rows of the pass, sharing the work out to the job's threads. Allocates nothing.
+  virtual void run(Team::Job& job, const Pass& pass) = 0;
 
   const std::string name;
 };
@@ -52,10 +52,10 @@ struct Tape {
   std::vector<std::shared_ptr<Op>> ops;
 };
 
-// Runs the ops in order. Allocates nothing.
+// Runs the ops in order.
 void run_tape(const Tape& tape, const Pass& pass, int threads);
 
-// Nanoseconds that thread 0 spent in each op, barriers included.
+// Runs the ops in order; the nanoseconds that each took.
 std::vector<std::int64_t> profile_tape(const Tape& tape, const Pass& pass, int threads);
 
 }  // namespace fucina

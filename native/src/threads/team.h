@@ -1,31 +1,23 @@
-// The process's one team of threads: fork-join that stays hot between jobs and sleeps when there is nothing to do.
+// The process's one team of threads, which shares out numbered pieces of work.
+//
+// Nobody waits for a thread that has taken nothing: on a busy machine a helper may be off its processor for
+// milliseconds, and whoever is running then simply takes more pieces. Only a piece that somebody has begun is waited
+// for.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 namespace fucina {
 
-// What one thread knows while it takes part in a job.
-class Worker {
- public:
-  Worker(class Team& team, int index, int count) : index(index), count(count), team_(team) {}
-
-  const int index;  // 0 is the caller's own thread
-  const int count;  // threads in this job
-
-  // Everybody waits for everybody; afterwards the shared work counter is at zero again.
-  void barrier();
-
-  // The next piece of shared work since the last barrier: 0, 1, 2, ... A slow thread simply takes fewer pieces.
-  int next_piece();
-
- private:
-  Team& team_;
+// One piece in the hands of one thread.
+struct Turn {
+  int thread;  // 0 is the caller's own; below the job's thread count
+  int piece;
+  bool first;  // this thread's first piece of this share
 };
 
 class Team {
@@ -33,28 +25,63 @@ class Team {
   // The only team. It grows to the largest number of threads asked for, and starts anew after a fork.
   static Team& instance();
 
-  // Run `job` on `count` threads, the caller among them, and wait. Jobs of different callers run one after the other.
-  void run(int count, const std::function<void(Worker&)>& job);
+  // The team in one caller's hands; other callers wait. Helpers stay hot from construction to destruction.
+  class Job {
+   public:
+    explicit Job(int threads);
+    ~Job();
+    Job(const Job&) = delete;
+    Job& operator=(const Job&) = delete;
+
+    int threads() const { return threads_; }
+
+    // Calls work(Turn) once for each piece in [0, pieces), on all threads, and returns when all are done.
+    // `pieces` is at most kMostPieces. Allocates nothing.
+    template <class Work>
+    void share(int pieces, const Work& work) {
+      if (threads_ == 1 || pieces <= 1) {
+        for (int piece = 0; piece < pieces; piece++) work(Turn{0, piece, piece == 0});
+        return;
+      }
+      team_.share(
+          threads_, pieces, [](const void* context, Turn turn) { (*static_cast<const Work*>(context))(turn); }, &work);
+    }
+
+   private:
+    Team& team_;
+    std::unique_lock<std::mutex> lock_;
+    const int threads_;
+  };
+
+  static constexpr int kMostPieces = (1 << 20) - 1;
+  static constexpr int kMostThreads = 1023;
 
  private:
-  friend class Worker;
+  using Call = void (*)(const void*, Turn);
   Team() = default;
   ~Team();
-  void start_workers(int count);
-  void serve(int index, std::uint32_t seen);
+  void start_helpers(int count);
+  void share(int threads, int pieces, Call call, const void* context);
+  int take_pieces(int thread);
+  void help(int thread);
 
   std::mutex one_job_;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> helpers_;
   int owner_pid_ = 0;
-
-  const std::function<void(Worker&)>* job_ = nullptr;
   std::atomic<bool> stopping_{false};
-  // Number of the job and its thread count in one word, so that a thread can never mix up two jobs.
-  alignas(64) std::atomic<std::uint32_t> job_word_{0};
-  alignas(64) std::atomic<int> running_{0};
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<std::uint32_t> phase_{0};
-  alignas(64) std::atomic<int> pieces_{0};
+
+  // The share under way. Written only while no piece of it can be held, read only by holders of a piece.
+  Call call_ = nullptr;
+  const void* context_ = nullptr;
+  std::uint64_t share_number_ = 0;
+
+  // Share (14 bits), threads (10), pieces (20), next piece (20): a piece is taken by one compare-and-swap of the whole
+  // word, so that it can only be a piece of the share that is under way.
+  alignas(64) std::atomic<std::uint64_t> word_{0};
+  alignas(64) std::atomic<int> done_{0};
+  alignas(64) std::atomic<bool> job_open_{false};
+  std::atomic<std::uint32_t> jobs_{0};
+  std::atomic<int> sleepers_{0};
 };
 
 }  // namespace fucina
