@@ -64,6 +64,9 @@ def test_top_k_sorts_and_breaks_ties_by_id(scans: RowScans) -> None:
     assert found is not None
     assert found[0].tolist() == [1, 3, 4, 0]
     assert found[1].tolist() == [3.0, 3.0, 2.0, 1.0]
+    nothing = scans.top_k(row, 0)
+    assert nothing is not None
+    assert len(nothing[0]) == len(nothing[1]) == 0
     everything = scans.top_k(row, 100)
     assert everything is not None
     assert everything[0].tolist() == [1, 3, 4, 0, 5]

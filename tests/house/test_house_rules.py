@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import fucina
 from fucina import errors
@@ -107,3 +112,23 @@ def test_registry_and_folder_of_families_agree() -> None:
 def test_table_and_folder_of_verbs_agree() -> None:
     files = {p.stem for p in (PACKAGE / "cli").glob("*.py") if "app = typer.Typer(" in p.read_text("utf-8")}
     assert {f"fucina.cli.{stem}" for stem in files - {"main"}} == {module for module, _ in VERBS.values()}
+
+
+@pytest.mark.parametrize("verb", ["run", "chat", "bench"])
+def test_options_have_the_defaults_of_the_python_door(verb: str) -> None:
+    """But for --max-tokens of `run`: nobody may be there to stop it."""
+    options = inspect.signature(importlib.import_module(VERBS[verb][0]).command).parameters
+    load = inspect.signature(fucina.load).parameters
+    fields = {field.name: field.default for field in dataclasses.fields(fucina.SamplingParams)}
+    fields["temp"] = fields.pop("temperature")
+    for name, option in options.items():
+        if name in load and name != "model":
+            assert option.default == load[name].default, name
+        elif name in fields and (verb, name) != ("run", "max_tokens"):
+            assert (option.default or fields[name]) == fields[name], name
+
+
+def test_every_environment_variable_is_documented() -> None:
+    variables = set(re.findall(r"FUCINA_[A-Z_]+", (PACKAGE / "core" / "settings.py").read_text("utf-8")))
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text("utf-8")
+    assert variables == set(re.findall(r"FUCINA_[A-Z_]+", page))

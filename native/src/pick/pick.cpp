@@ -101,6 +101,7 @@ bool top_k(const float* row, std::size_t vocab, std::size_t k, std::vector<std::
            std::vector<float>& values) {
   if (!peak(row, vocab).sound) return false;
   k = std::min(k, vocab);
+  if (k == 0) return true;
   const std::size_t room = 2 * k + 256;
   std::vector<std::uint64_t> keys;
   keys.reserve(std::min(room, vocab) + kLanes);
