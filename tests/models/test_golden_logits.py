@@ -57,7 +57,7 @@ def _load(case: dict[str, Any], folder: Path, backend: str) -> DecoderLM:
     tensors = {name: (array, F32) for name, array in weights.items()}
     path = write_gguf(folder / "tiny.gguf", tiny_metadata(case["family"], shape), tensors)
     with open_gguf(path) as gguf:
-        return load_causal_lm(gguf, open_ops(max_rows=64, backend=backend), context=128)
+        return load_causal_lm(gguf, open_ops(max_rows=64, threads=1, backend=backend), context=128)
 
 
 def _all_logits(model: DecoderLM, ids: list[int]) -> NDArray[np.float32]:

@@ -63,7 +63,8 @@ def scaled_rope(
     Raises UnsupportedModel for a scaling that is not implemented, BadHeader for values that cannot be.
     """
     kind = meta.optional("rope.scaling.type", Text())
-    factor = meta.optional("rope.scaling.factor", Real(inclusive=True)) or meta.optional("rope.scale_linear", Real())
+    factor, older = (meta.optional(key, Real(inclusive=True)) for key in ("rope.scaling.factor", "rope.scale_linear"))
+    factor = factor or older
     if kind is None:
         kind = "linear" if factor else "none"
     if kind not in SCALING_TYPES:

@@ -109,7 +109,8 @@ def _read_d_head(meta: MetadataReader, d_model: int, heads: int) -> int:
         d_head = d_model // heads
     if (d_value := meta.optional("attention.value_length", width)) not in (None, d_head):
         raise UnsupportedModel(
-            f"{meta.path}: '{meta.architecture}.attention.value_length' is {d_value} beside keys of {d_head}: not implemented"
+            f"{meta.path}: '{meta.architecture}.attention.value_length' is {d_value} beside keys of {d_head}, "
+            "which is not implemented"
         )
     return d_head
 
