@@ -57,7 +57,9 @@ GEMMA_NAMES = {"ffn_norm": "pre_feedforward_layernorm", "post_attention_norm": "
 GEMMA_NAMES["post_ffw_norm"] = "post_feedforward_layernorm"
 
 
-def half_precision_cache(module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **more: Any) -> Any:
+def half_precision_cache(
+    module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **more: Any
+) -> Any:
     """Attention over keys and values as a half-precision cache gives them back."""
     return sdpa_attention_forward(module, q, k.half().float(), v.half().float(), *rest, **more)
 
@@ -82,7 +84,7 @@ def read_back(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def build(case: dict[str, Any], metadata: dict[str, Any], tensors: dict[str, np.ndarray]) -> torch.nn.Module:
-    """The transformers model with these tensors. `case["transformers"]` says what metadata cannot: its own rope words."""
+    """The transformers model with these tensors; `case["transformers"]` says in its words what metadata say in ours."""
     family = case["family"]
     config_class, model_class = MODELS[family]
     config = config_class(
