@@ -57,7 +57,9 @@ GEMMA_NAMES = {"ffn_norm": "pre_feedforward_layernorm", "post_attention_norm": "
 GEMMA_NAMES["post_ffw_norm"] = "post_feedforward_layernorm"
 
 
-def half_precision_cache(module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **more: Any) -> Any:
+def half_precision_cache(
+    module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **more: Any
+) -> Any:
     """Attention over keys and values as a half-precision cache gives them back."""
     return sdpa_attention_forward(module, q, k.half().float(), v.half().float(), *rest, **more)
 
