@@ -13,6 +13,7 @@
 namespace fucina {
 
 constexpr int kPositions = 64;
+constexpr int kStretchBlocks = 4;
 constexpr float kMinusInfinity = -__builtin_inff();
 
 // One head's K (as (d_head, 64)) or V (as (64, d_head)) of a block to f32.
@@ -80,19 +81,35 @@ FUCINA_INLINE void weigh(const float* p, const float* values, int d_head, int be
   for (int j = 0; j < lanes; j++) V::store(out + 8 * j, acc[j]);
 }
 
-// O = fma(O, a, o * b)
-template <class V>
-FUCINA_INLINE void combine(const float* o, float a, float b, int d_head, float* sum) {
-  for (int i = 0; i < d_head; i += 8) {
-    V::store(sum + i, V::fma(V::load(sum + i), V::set(a), V::mul(V::load(o + i), V::set(b))));
-  }
-}
-
 template <class V>
 FUCINA_INLINE float exp_one(float x) {
   float lanes[8];
   V::store(lanes, exp_lanes<V>(V::set(x)));
   return lanes[0];
+}
+
+// Softmax sums of one query, relative to their maximum: of a block, a stretch, or all that was seen so far.
+struct Partial {
+  float top, total;
+  float* sum;  // (d_head)
+};
+
+template <class V>
+FUCINA_INLINE void combine(const Partial& fresh, int d_head, Partial& into) {
+  const float highest = fresh.top > into.top ? fresh.top : into.top;
+  const float old_share = exp_one<V>(into.top - highest), new_share = exp_one<V>(fresh.top - highest);
+  into.top = highest;
+  into.total = fused(into.total, old_share, fresh.total * new_share);
+  for (int i = 0; i < d_head; i += 8) {
+    const auto scaled = V::mul(V::load(fresh.sum + i), V::set(new_share));
+    V::store(into.sum + i, V::fma(V::load(into.sum + i), V::set(old_share), scaled));
+  }
+}
+
+FUCINA_INLINE void clear(int d_head, Partial& partial) {
+  partial.top = kMinusInfinity;
+  partial.total = 0.0f;
+  for (int i = 0; i < d_head; i++) partial.sum[i] = 0.0f;
 }
 
 // The positions that query i sees: [first, last).
@@ -104,51 +121,65 @@ FUCINA_INLINE Visible visible(const AttendArgs& a, int i) {
   return {a.window > 0 && last > a.window ? last - a.window : 0, last};
 }
 
+// One block of K and V as f32, and room for its results.
+struct BlockRoom {
+  float *keys, *values, *scores, *sum;
+};
+
+// Combine what query i sees of a block into its stretch.
+template <class V>
+FUCINA_INLINE void attend_block(const AttendArgs& a, const BlockRoom& room, int block, int i, Partial& stretch) {
+  const Visible seen = visible(a, i);
+  const int begin = seen.first > block * kPositions ? seen.first - block * kPositions : 0;
+  const int end = seen.last < (block + 1) * kPositions ? seen.last - block * kPositions : kPositions;
+  if (begin >= end) return;
+  const int d = a.d_head;
+  score<V>(a.q + i / a.group * a.q_stride + i % a.group * d, room.keys, d, a.scale, room.scores);
+  Partial fresh{0.0f, 0.0f, room.sum};
+  fresh.top = soften<V>(room.scores, begin, end, &fresh.total);
+  int j = 0;
+  for (; j + 64 <= d; j += 64) weigh<V, 8>(room.scores, room.values + j, d, begin, end, room.sum + j);
+  for (; j < d; j += 8) weigh<V, 1>(room.scores, room.values + j, d, begin, end, room.sum + j);
+  combine<V>(fresh, d, stretch);
+}
+
 template <class V>
 void attend(const AttendArgs& a) {
   const int n = a.query_end - a.query_begin, d = a.d_head;
-  float* keys = a.scratch;
-  float* values = keys + kPositions * d;
-  float* sums = values + kPositions * d;  // (n, d)
-  float* o = sums + static_cast<std::size_t>(kQueriesPerTask) * d;
-  float* scores = o + d;
-  float* tops = scores + kPositions;
-  float* totals = tops + kQueriesPerTask;
-  for (int i = 0; i < n * d; i++) sums[i] = 0.0f;
+  float* next = a.scratch;
+  const auto take = [&](int floats) {
+    float* taken = next;
+    next += floats;
+    return taken;
+  };
+  const BlockRoom room{take(kPositions * d), take(kPositions * d), take(kPositions), take(d)};
+  Partial stretches[kQueriesPerTask], results[kQueriesPerTask];
   for (int i = 0; i < n; i++) {
-    tops[i] = kMinusInfinity;
-    totals[i] = 0.0f;
+    stretches[i].sum = take(d);
+    results[i].sum = take(d);
+    clear(d, results[i]);
   }
   const int first_block = visible(a, a.query_begin).first / kPositions;
   const int last_block = (visible(a, a.query_end - 1).last - 1) / kPositions;
   for (int block = first_block; block <= last_block; block++) {
+    if (block == first_block || block % kStretchBlocks == 0) {
+      for (int i = 0; i < n; i++) clear(d, stretches[i]);
+    }
     const std::size_t at = static_cast<std::size_t>(a.blocks[block]) * a.block_bytes;
-    widen<V>(a.keys + at, d, a.q8, true, keys);
-    widen<V>(a.values + at, d, a.q8, false, values);
-    for (int i = 0; i < n; i++) {
-      const Visible seen = visible(a, a.query_begin + i);
-      const int begin = seen.first > block * kPositions ? seen.first - block * kPositions : 0;
-      const int end = seen.last < (block + 1) * kPositions ? seen.last - block * kPositions : kPositions;
-      if (begin >= end) continue;
-      const int row = (a.query_begin + i) / a.group, head = (a.query_begin + i) % a.group;
-      score<V>(a.q + row * a.q_stride + head * d, keys, d, a.scale, scores);
-      float total;
-      const float top = soften<V>(scores, begin, end, &total);
-      int j = 0;
-      for (; j + 64 <= d; j += 64) weigh<V, 8>(scores, values + j, d, begin, end, o + j);
-      for (; j < d; j += 8) weigh<V, 1>(scores, values + j, d, begin, end, o + j);
-      const float highest = top > tops[i] ? top : tops[i];
-      const float old_share = exp_one<V>(tops[i] - highest), new_share = exp_one<V>(top - highest);
-      totals[i] = fused(totals[i], old_share, total * new_share);
-      combine<V>(o, old_share, new_share, d, sums + static_cast<std::size_t>(i) * d);
-      tops[i] = highest;
+    widen<V>(a.keys + at, d, a.q8, true, room.keys);
+    widen<V>(a.values + at, d, a.q8, false, room.values);
+    for (int i = 0; i < n; i++) attend_block<V>(a, room, block, a.query_begin + i, stretches[i]);
+    if (block == last_block || block % kStretchBlocks == kStretchBlocks - 1) {
+      for (int i = 0; i < n; i++) {
+        if (stretches[i].top != kMinusInfinity) combine<V>(stretches[i], d, results[i]);
+      }
     }
   }
   for (int i = 0; i < n; i++) {
     const int row = (a.query_begin + i) / a.group, head = (a.query_begin + i) % a.group;
     float* out = a.out + row * a.out_stride + head * d;
     for (int j = 0; j < d; j += 8) {
-      V::store(out + j, V::div(V::load(sums + static_cast<std::size_t>(i) * d + j), V::set(totals[i])));
+      V::store(out + j, V::div(V::load(results[i].sum + j), V::set(results[i].total)));
     }
   }
 }

@@ -65,7 +65,7 @@ struct AttendArgs {
 constexpr int kQueriesPerTask = 32;
 
 constexpr std::size_t attend_scratch_floats(int d_head) {
-  return static_cast<std::size_t>(d_head) * (2 * 64 + kQueriesPerTask + 1) + 64 + 2 * kQueriesPerTask;
+  return static_cast<std::size_t>(d_head) * (2 * 64 + 1 + 2 * kQueriesPerTask) + 64;
 }
 
 struct Kernels {

@@ -2,6 +2,7 @@
 // It shares nothing with the fast tiers but the element readers and the formula of exp.
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "formats/elements.h"
 #include "kernels/elementary.h"
@@ -256,45 +257,69 @@ float value_at(const AttendArgs& a, const std::uint8_t* block, int slot, int i) 
          scales[slot * (a.d_head / 32) + i / 32];
 }
 
+// Softmax sums relative to their maximum.
+struct Partial {
+  float top = -INFINITY, total = 0.0f;
+  std::vector<float> sum;
+};
+
+void combine(const Partial& fresh, Partial& into) {
+  const float highest = One::max(fresh.top, into.top);
+  const float old_share = exp_lanes<One>(into.top - highest), new_share = exp_lanes<One>(fresh.top - highest);
+  into.top = highest;
+  into.total = std::fma(into.total, old_share, fresh.total * new_share);
+  for (std::size_t i = 0; i < into.sum.size(); i++) {
+    const float scaled = fresh.sum[i] * new_share;
+    into.sum[i] = std::fma(into.sum[i], old_share, scaled);
+  }
+}
+
+// The visible positions [first, last) of one block.
+Partial attend_block(const AttendArgs& a, const float* q, int block, int first, int last) {
+  const std::size_t at = static_cast<std::size_t>(a.blocks[block]) * a.block_bytes;
+  Partial result;
+  float p[64], lanes[16] = {};
+  for (int slot = 0; slot < 64; slot++) {
+    p[slot] = -INFINITY;
+    if (block * 64 + slot < first || block * 64 + slot >= last) continue;
+    float dot = 0.0f;
+    for (int i = 0; i < a.d_head; i++) dot = std::fma(q[i], key_at(a, a.keys + at, slot, i), dot);
+    p[slot] = dot * a.scale;
+    result.top = One::max(p[slot], result.top);
+  }
+  for (int slot = 0; slot < 64; slot++) {
+    p[slot] = exp_lanes<One>(p[slot] - result.top);
+    lanes[slot % 16] = lanes[slot % 16] + p[slot];
+  }
+  result.total = fold16(lanes);
+  for (int i = 0; i < a.d_head; i++) {
+    float o = 0.0f;
+    for (int slot = 0; slot < 64; slot++) {
+      if (block * 64 + slot < first || block * 64 + slot >= last) continue;
+      o = std::fma(p[slot], value_at(a, a.values + at, slot, i), o);
+    }
+    result.sum.push_back(o);
+  }
+  return result;
+}
+
 void attend_one(const AttendArgs& a, int query) {
   const int row = query / a.group, head = query % a.group;
   const float* q = a.q + row * a.q_stride + head * a.d_head;
   float* out = a.out + row * a.out_stride + head * a.d_head;
   const int last = a.start + row + 1;
   const int first = a.window > 0 && last > a.window ? last - a.window : 0;
-  float top = -INFINITY, total = 0.0f;
-  for (int i = 0; i < a.d_head; i++) out[i] = 0.0f;
-  for (int block = first / 64; block <= (last - 1) / 64; block++) {
-    const std::size_t at = static_cast<std::size_t>(a.blocks[block]) * a.block_bytes;
-    float p[64], block_top = -INFINITY, lanes[16] = {};
-    for (int slot = 0; slot < 64; slot++) {
-      p[slot] = -INFINITY;
-      if (block * 64 + slot < first || block * 64 + slot >= last) continue;
-      float dot = 0.0f;
-      for (int i = 0; i < a.d_head; i++) dot = std::fma(q[i], key_at(a, a.keys + at, slot, i), dot);
-      p[slot] = dot * a.scale;
-      block_top = One::max(p[slot], block_top);
+  const std::vector<float> zeros(static_cast<std::size_t>(a.d_head), 0.0f);
+  Partial result{.sum = zeros};
+  for (int stretch = first / 256; stretch <= (last - 1) / 256; stretch++) {
+    Partial of_stretch{.sum = zeros};
+    for (int block = stretch * 4; block < stretch * 4 + 4; block++) {
+      if (block * 64 >= last || block * 64 + 64 <= first) continue;
+      combine(attend_block(a, q, block, first, last), of_stretch);
     }
-    for (int slot = 0; slot < 64; slot++) {
-      p[slot] = exp_lanes<One>(p[slot] - block_top);
-      lanes[slot % 16] = lanes[slot % 16] + p[slot];
-    }
-    const float block_total = fold16(lanes);
-    const float highest = One::max(block_top, top);
-    const float old_share = exp_lanes<One>(top - highest), new_share = exp_lanes<One>(block_top - highest);
-    total = std::fma(total, old_share, block_total * new_share);
-    for (int i = 0; i < a.d_head; i++) {
-      float o = 0.0f;
-      for (int slot = 0; slot < 64; slot++) {
-        if (block * 64 + slot < first || block * 64 + slot >= last) continue;
-        o = std::fma(p[slot], value_at(a, a.values + at, slot, i), o);
-      }
-      const float fresh = o * new_share;
-      out[i] = std::fma(out[i], old_share, fresh);
-    }
-    top = highest;
+    combine(of_stretch, result);
   }
-  for (int i = 0; i < a.d_head; i++) out[i] = out[i] / total;
+  for (int i = 0; i < a.d_head; i++) out[i] = result.sum[static_cast<std::size_t>(i)] / result.total;
 }
 
 void attend(const AttendArgs& a) {

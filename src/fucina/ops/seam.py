@@ -136,7 +136,8 @@ class Ops(Protocol):
 
         q, out (rows, heads * d_head); k, v (rows, kv_heads * d_head); angles as made by rope_angles. q and k may be
         overwritten. Query head h reads KV head h // (heads / kv_heads). Softmax over fixed blocks of 64 positions,
-        block results combined in ascending order; what a row does not see contributes nothing at all.
+        combined in ascending order within stretches of 256, and those in ascending order; what a row does not see
+        contributes nothing at all.
         """
 
     def add_norm(self, name: str, x: Slab, y: Slab, norm: RmsNorm) -> BoundOp:
