@@ -7,9 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from fucina.models.loader import load_causal_lm
-
 from fucina import __version__
+from fucina.models.loader import load_causal_lm
 from fucina.ops.batch import Batch, Span
 from fucina.ops.choose import open_ops
 from fucina.storage.gguf import open_gguf

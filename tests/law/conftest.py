@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fucina.models.loader import DecoderLM, load_causal_lm
 from numpy.typing import NDArray
 
 from fucina.core.nativelib import Native, open_native
+from fucina.models.loader import DecoderLM, load_causal_lm
 from fucina.ops.batch import Batch, Span
 from fucina.ops.native import NativeOps
 from fucina.storage.gguf import open_gguf

@@ -21,8 +21,8 @@ class SlowBackendWarning(UserWarning):
 def open_ops(*, max_rows: int, threads: int | None = None, tier: str | None = None, backend: str | None = None) -> Ops:
     """A backend for passes of up to `max_rows` rows.
 
-    Arguments win over FUCINA_THREADS, FUCINA_CPU_TIER and FUCINA_BACKEND, and those over the machine: as many threads as
-    CPUs this process may use, the fastest tier that runs here, the compiled backend where it is built, else NumPy
+    Arguments win over FUCINA_THREADS, FUCINA_CPU_TIER and FUCINA_BACKEND, and those over the machine: as many threads
+    as CPUs this process may use, the fastest tier that runs here, the compiled backend where it is built, else NumPy
     with a SlowBackendWarning. Raises ConfigError for what cannot be.
     """
     settings = Settings.from_environment()

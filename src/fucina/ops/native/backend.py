@@ -154,7 +154,7 @@ class NativeOps:
             raise ShapeError("batch", expected="rows, tokens and blocks in bounds", got=str(error)) from None
 
     def profile(self, tape: Sequence[BoundOp], batch: Batch) -> list[tuple[str, int]]:
-        """Run like `run`; gives every op's name and the nanoseconds it took, waiting for the slowest thread included."""
+        """Run like `run`; give every op's name and the nanoseconds it took, waiting for the slowest thread included."""
         spent = self._backend.profile(self._native_tape(tape), batch.spans)
         return [(op.name, took) for op, took in zip(tape, spent, strict=True)]
 
