@@ -1,0 +1,68 @@
+"""How much of a decode step is Python: the time outside the one native call, share of the whole step.
+
+Usage: python benchmarks/python_share.py MODEL [--tokens 200] [--threads 2]
+Greedy decoding through Model.stream, so that everything a caller pays for is in it: plan, commit, choice, text, events.
+Prints a card and one JSON line, last, and appends that to benchmarks/records/python_share.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import fucina
+from fucina.ops.batch import Batch
+from fucina.ops.choose import describe_machine
+from fucina.ops.native import NativeOps
+from fucina.ops.seam import BoundOp
+
+
+def main() -> None:
+    """Time every native call, and every token from outside."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    native_s: list[float] = []
+    run = NativeOps.run
+
+    def timed_run(ops: NativeOps, tape: Sequence[BoundOp], batch: Batch) -> None:
+        before = time.perf_counter()
+        run(ops, tape, batch)
+        native_s.append(time.perf_counter() - before)
+
+    NativeOps.run = timed_run  # type: ignore[method-assign]
+    params = fucina.SamplingParams(max_tokens=args.tokens, ignore_eos=True)
+    with fucina.load(args.model, threads=args.threads) as model:
+        ends: list[float] = []
+        for _ in model.stream("Once upon a time", params):
+            ends.append(time.perf_counter())
+    # the first token ends the prefill; the last event only says that it is over
+    steps = [after - before for before, after in zip(ends[:-2], ends[1:-1], strict=True)]
+    outside = [step - native for step, native in zip(steps, native_s[1:], strict=True)]
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "model": Path(args.model).name,
+        "threads": args.threads,
+        "machine": describe_machine(),
+        "steps": len(steps),
+        "step_median_s": statistics.median(steps),
+        "python_median_s": statistics.median(outside),
+        "python_share": statistics.median(outside) / statistics.median(steps),
+    }
+    print(f"{result['model']}: {statistics.median(steps) * 1e3:.2f} ms a step, of which outside the native call")
+    print(f"{statistics.median(outside) * 1e6:.0f} us, {result['python_share']:.1%}")
+    line = json.dumps(result, sort_keys=True)
+    with (Path(__file__).parent / "records" / "python_share.jsonl").open("a") as file:
+        file.write(line + "\n")
+    print(line)
+
+
+if __name__ == "__main__":
+    main()
