@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import statistics
 import time
@@ -44,7 +45,7 @@ def main() -> None:
         for _ in model.stream("Once upon a time", params):
             ends.append(time.perf_counter())
     # the first token ends the prefill; the last event only says that it is over
-    steps = [after - before for before, after in zip(ends[:-2], ends[1:-1], strict=True)]
+    steps = [after - before for before, after in itertools.pairwise(ends[:-1])]
     outside = [step - native for step, native in zip(steps, native_s[1:], strict=True)]
     result = {
         "date": datetime.date.today().isoformat(),

@@ -27,6 +27,7 @@ class DecoderLM:
 
     def __init__(self, ops: Ops, decoder: BoundDecoder, pool: KvPool, context_length: int) -> None:
         self._ops, self._decoder, self._pool, self._context_length = ops, decoder, pool, context_length
+        self._one_row = decoder.logits.array(1)  # plain decoding asks for nothing else, and a view is not free
 
     @property
     def vocab(self) -> int:
@@ -56,7 +57,8 @@ class DecoderLM:
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Compute every row of `batch`; logits (batch.n_logits, vocab) f32, borrowed. Raises ShapeError."""
         self._ops.run(self._decoder.tape, batch)
-        return self._decoder.logits.array(batch.n_logits)
+        n_logits = batch.n_logits
+        return self._one_row if n_logits == 1 else self._decoder.logits.array(n_logits)
 
 
 @dataclass(frozen=True, slots=True)

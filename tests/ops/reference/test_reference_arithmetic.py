@@ -149,8 +149,8 @@ def test_a_weight_too_large_to_keep_is_dequantized_in_slices(monkeypatch: pytest
 
 
 def _attend(kv_format: str, window: int | None, n_rows: int) -> tuple[F32s, F32s, F32s, F32s, KvPool]:
-    """One pass of n_rows positions over blocks 3, 1, 4: q, k, v (rows, heads, d_head), out, and the pool."""
-    pool = KvPool(KvGeometry((LayerGeometry(2, 32), LayerGeometry(2, 32)), kv_format), 5)
+    """One pass of n_rows positions over blocks 3, 1, 4, ...: q, k, v (rows, heads, d_head), out, and the pool."""
+    pool = KvPool(KvGeometry((LayerGeometry(2, 32), LayerGeometry(2, 32)), kv_format), 9)
     pool.memory[:] = b"\xff" * len(pool.memory)  # NaN everywhere: what was never written must never be read
     ops = ReferenceOps(n_rows)
     ops.bind_pool(pool)
@@ -164,7 +164,7 @@ def _attend(kv_format: str, window: int | None, n_rows: int) -> tuple[F32s, F32s
         ops.rope_angles("r", np.zeros(16), angles),
         ops.attention("a", spec, q, k, v, angles, out),
     ]
-    ops.run(tape, _one_sequence(n_rows, blocks=(3, 1, 4)))
+    ops.run(tape, _one_sequence(n_rows, blocks=(3, 1, 4, 0, 8, 2, 7, 5, 6)))
     return (
         q.array(n_rows).reshape(n_rows, 4, 32),
         k.array(n_rows).reshape(n_rows, 2, 32),
@@ -184,8 +184,8 @@ def _dense(q: F32s, k: F32s, v: F32s, window: int | None) -> NDArray[np.float64]
     return np.einsum("hpt,thd->phd", weights / weights.sum(-1, keepdims=True), np.repeat(v64, 2, axis=1))
 
 
-@pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 150])
-@pytest.mark.parametrize("window", [None, 1, 5, 64, 100])
+@pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 150, 257, 520])
+@pytest.mark.parametrize("window", [None, 1, 5, 64, 300])
 def test_attention_by_blocks_is_attention(window: int | None, n_rows: int) -> None:
     q, k, v, out, _ = _attend("f16", window, n_rows)
     half = [a.astype(np.float16).astype(np.float32) for a in (k, v)]

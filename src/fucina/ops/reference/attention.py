@@ -14,6 +14,43 @@ from fucina.ops.reference.rowwise import rms_norm, rotate
 from fucina.ops.reference.slab import ReferenceSlab, Row
 from fucina.ops.seam import AttentionSpec, RmsNorm
 
+#: Blocks that are combined before their sum joins that of earlier positions: stretches of 256 positions.
+STRETCH_BLOCKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxSum:
+    """A softmax that is not finished: the largest score, the sum of exponentials and of weighted values below it.
+
+    top and total (kv_heads, group, 1), out (kv_heads, group, d_head), all f64.
+    Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+    """
+
+    top: NDArray[np.float64]
+    total: NDArray[np.float64]
+    out: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, queries: NDArray[np.float64]) -> SoftmaxSum:
+        """The sum over no position, for queries (kv_heads, group, d_head)."""
+        zeros = np.zeros((*queries.shape[:2], 1))
+        return cls(zeros - np.inf, zeros, np.zeros_like(queries))
+
+    @classmethod
+    def of(cls, scores: NDArray[np.float64], values: NDArray[np.float64]) -> SoftmaxSum:
+        """Over the positions of one block; scores (kv_heads, group, n), values (kv_heads, n, d_head)."""
+        top = scores.max(axis=-1, keepdims=True)
+        weights = np.exp(scores - top)
+        return cls(top, weights.sum(axis=-1, keepdims=True), weights @ values)
+
+    def plus(self, later: SoftmaxSum) -> SoftmaxSum:
+        """Both, relative to the larger of their maxima; a later sum over no position changes nothing."""
+        if np.isneginf(later.top).all():
+            return self
+        top = np.maximum(self.top, later.top)
+        mine, theirs = np.exp(self.top - top), np.exp(later.top - top)
+        return SoftmaxSum(top, self.total * mine + later.total * theirs, self.out * mine + later.out * theirs)
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionOp:
@@ -48,27 +85,18 @@ class AttentionOp:
         return rotate(heads, angles, self.spec.rope_style)
 
     def _attend(self, q: NDArray[np.float32], row: Row) -> NDArray[np.float64]:
-        """Softmax over what the row sees, block by block in ascending order; (kv_heads, group, d_head) f64.
-
-        Each block gives its maximum, its sum of exponentials and its weighted values; the running triple is rescaled
-        to the larger maximum. Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
-        """
+        """Softmax over what the row sees, (kv_heads, group, d_head) f64: blocks into stretches, stretches into one."""
         spec = self.spec
         first = 0 if spec.window is None else max(0, row.position - spec.window + 1)
-        queries = q.astype(np.float64).reshape(spec.kv_heads, -1, spec.d_head)
-        top = np.full((*queries.shape[:2], 1), -np.inf)
-        total = np.zeros_like(top)
-        out = np.zeros_like(queries)
+        queries = q.astype(np.float64).reshape(spec.kv_heads, -1, spec.d_head) * spec.scale
+        result = stretch = SoftmaxSum.empty(queries)
         for index in range(first // KV_BLOCK, row.position // KV_BLOCK + 1):
+            if index % STRETCH_BLOCKS == 0:
+                result, stretch = result.plus(stretch), SoftmaxSum.empty(queries)
             start = max(first - index * KV_BLOCK, 0)
             stop = min(row.position + 1 - index * KV_BLOCK, KV_BLOCK)
-            scores = queries @ self.cache.keys(row.blocks[index], start, stop).astype(np.float64) * spec.scale
-            block_top = scores.max(axis=-1, keepdims=True)
-            weights = np.exp(scores - block_top)
-            new_top = np.maximum(top, block_top)
-            keep, add = np.exp(top - new_top), np.exp(block_top - new_top)
+            keys = self.cache.keys(row.blocks[index], start, stop).astype(np.float64)
             values = self.cache.values(row.blocks[index], start, stop).astype(np.float64)
-            total = total * keep + weights.sum(axis=-1, keepdims=True) * add
-            out = out * keep + weights @ values * add
-            top = new_top
-        return out / total
+            stretch = stretch.plus(SoftmaxSum.of(queries @ keys, values))
+        result = result.plus(stretch)
+        return result.out / result.total
