@@ -51,12 +51,13 @@ class Backend {
     return std::make_shared<Slab>(workspace_->max_rows, width);
   }
 
-  void bind_pool(const Memory& memory, std::size_t block_bytes, bool q8) {
+  void bind_pool(const Memory& memory, std::size_t block_bytes, int format) {
     require(block_bytes > 0 && memory.size() % block_bytes == 0, "the pool must be a whole number of blocks");
     pool_ = memory.data();
     n_blocks_ = memory.size() / block_bytes;
     block_bytes_ = block_bytes;
-    q8_ = q8;
+    require(format >= 0 && format <= 2, "unknown KV format");
+    kv_format_ = static_cast<KvFormat>(format);
   }
 
   std::shared_ptr<PackedWeight> weight(const Bytes& raw, int format, int d_in, int d_out) const {
@@ -115,7 +116,8 @@ class Backend {
                                 std::shared_ptr<Slab> out) const {
     const int d = shape.d_head;
     require(pool_ != nullptr, "bind a KV pool before attention");
-    require(d > 0 && d % 8 == 0 && (!q8_ || d % 32 == 0), "d_head must be a multiple of 8 (of 32 for q8_0)");
+    const bool q8 = kv_format_ == KvFormat::Q8_0;
+    require(d > 0 && d % 8 == 0 && (!q8 || d % 32 == 0), "d_head must be a multiple of 8 (of 32 for q8_0)");
     require(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, "heads must be a multiple of kv_heads");
     require(shape.d_rotary >= 0 && shape.d_rotary <= d && shape.d_rotary % 2 == 0,
             "d_rotary must be even, up to d_head");
@@ -124,12 +126,15 @@ class Backend {
     require(angles->width >= shape.d_rotary, "attention: the angles are too narrow");
     require(!q_norm || q_norm->weight.size() == static_cast<std::size_t>(d), "attention: q_norm does not fit");
     require(!k_norm || k_norm->weight.size() == static_cast<std::size_t>(d), "attention: k_norm does not fit");
-    const std::size_t need = static_cast<std::size_t>(64 * d) * (q8_ ? 1 : 2) + (q8_ ? 64u * (d / 32) * 4 : 0);
+    const std::size_t need = static_cast<std::size_t>(64 * d) * (q8                            ? 1
+                                                                 : kv_format_ == KvFormat::F16 ? 2
+                                                                                               : 4) +
+                             (q8 ? 64u * (d / 32) * 4 : 0);
     require(head_bytes >= need, "attention: a head's share of a KV block is too small");
     require(k_offset + head_bytes * shape.kv_heads <= block_bytes_, "attention: K lies outside the block");
     require(v_offset + head_bytes * shape.kv_heads <= block_bytes_, "attention: V lies outside the block");
     return std::make_shared<AttentionOp>(std::move(name), kernels_, threads_, shape,
-                                         KvLayout{pool_, block_bytes_, k_offset, v_offset, head_bytes, q8_},
+                                         KvLayout{pool_, block_bytes_, k_offset, v_offset, head_bytes, kv_format_},
                                          std::move(q_norm), std::move(k_norm), std::move(q), std::move(k), std::move(v),
                                          std::move(angles), std::move(out));
   }
@@ -190,7 +195,7 @@ class Backend {
   std::shared_ptr<Workspace> workspace_;
   std::uint8_t* pool_ = nullptr;
   std::size_t n_blocks_ = 0, block_bytes_ = 0;
-  bool q8_ = false;
+  KvFormat kv_format_ = KvFormat::F16;
   std::int32_t vocab_ = 0;
   Pass pass_;
 };

@@ -37,11 +37,11 @@ def test_every_format(tmp_path: Path, assert_law: Callable[..., None], weight_fo
     assert_law(path, ids, chunks=(7, 512), slow_ids=70)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3"])
-def test_q8_0_cache(tmp_path: Path, assert_law: Callable[..., None], family: str) -> None:
+@pytest.mark.parametrize(("family", "kv_format"), [("llama", "q8_0"), ("gemma3", "q8_0"), ("qwen3", "f32")])
+def test_every_cache_format(tmp_path: Path, assert_law: Callable[..., None], family: str, kv_format: str) -> None:
     path = tiny_model(tmp_path / "model.gguf", family, seed=7)
     ids = [int(i) for i in np.random.default_rng(7).integers(3, 250, 135)]
-    assert_law(path, ids, chunks=(1, 7, 64, 512), slow_ids=70, kv_format="q8_0")
+    assert_law(path, ids, chunks=(1, 7, 64, 512), slow_ids=70, kv_format=kv_format)
 
 
 @pytest.mark.model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from fucina.core.nativelib import Absent, open_native
 from fucina.models.loader import DecoderLM, load_causal_lm
 from fucina.ops.batch import Batch, Span
 from fucina.ops.choose import open_ops
-from fucina.ops.reference import backend as reference_backend
 from fucina.storage.gguf import open_gguf
 from fucina.storage.kv.sequence import KvSequence
 from fucina.testing.tiny_gguf import FAMILIES, tiny_metadata, tiny_weights, write_gguf
@@ -33,23 +31,7 @@ EXACT_CACHE = 1e-4
 HALF_CACHE = 1.5e-3
 
 
-class FloatCache:
-    """Keys and values of one layer in float32, by block and slot: the reference backend's cache without rounding."""
-
-    def __init__(self) -> None:
-        self._stored: dict[tuple[int, int], tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
-
-    def write(self, block: int, slot: int, k: NDArray[np.float32], v: NDArray[np.float32]) -> None:
-        self._stored[block, slot] = k.copy(), v.copy()
-
-    def keys(self, block: int, start: int, stop: int) -> NDArray[np.float32]:
-        return np.stack([self._stored[block, slot][0] for slot in range(start, stop)], axis=-1)
-
-    def values(self, block: int, start: int, stop: int) -> NDArray[np.float32]:
-        return np.stack([self._stored[block, slot][1] for slot in range(start, stop)], axis=1)
-
-
-def _load(case: dict[str, Any], folder: Path, backend: str) -> DecoderLM:
+def _load(case: dict[str, Any], folder: Path, backend: str, kv_format: str) -> DecoderLM:
     shape = replace(FAMILIES[case["family"]](), **case["overrides"])
     weights = tiny_weights(shape, case["seed"])
     if "rope_factors" in case:
@@ -57,7 +39,8 @@ def _load(case: dict[str, Any], folder: Path, backend: str) -> DecoderLM:
     tensors = {name: (array, F32) for name, array in weights.items()}
     path = write_gguf(folder / "tiny.gguf", tiny_metadata(case["family"], shape), tensors)
     with open_gguf(path) as gguf:
-        return load_causal_lm(gguf, open_ops(max_rows=64, threads=1, backend=backend), context=128)
+        ops = open_ops(max_rows=64, threads=1, backend=backend)
+        return load_causal_lm(gguf, ops, context=128, kv_format=kv_format)
 
 
 def _all_logits(model: DecoderLM, ids: list[int]) -> NDArray[np.float32]:
@@ -71,27 +54,28 @@ def _all_logits(model: DecoderLM, ids: list[int]) -> NDArray[np.float32]:
     return np.concatenate(rows)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_mathematics_is_that_of_transformers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache: Callable[[object, int], FloatCache] = lambda _pool, _layer: FloatCache()  # noqa: E731
-    monkeypatch.setattr(reference_backend, "layer_cache", cache)
+def _difference(name: str, folder: Path, backend: str, kv_format: str) -> float:
+    """The largest difference between a backend's logits and the golden ones."""
+    if backend == "native" and isinstance(open_native(), Absent):
+        pytest.skip("the compiled extension is not built")
     golden = np.load(GOLDEN / f"logits-{name}.npz")
-    logits = _all_logits(_load(CASES[name], tmp_path, "reference"), golden["ids"].tolist())
-    worst = np.abs(logits - golden["logits"]).max()
-    print(f"{name}: {logits.shape[0]} positions, largest difference {worst:.1e}")
-    assert worst <= EXACT_CACHE
+    logits = _all_logits(_load(CASES[name], folder, backend, kv_format), golden["ids"].tolist())
+    expected, got = (golden["logits"], logits) if kv_format == "f32" else (golden["half"], logits[::STRIDE])
+    worst = float(np.abs(got - expected).max())
+    print(f"{name}, {backend}, {kv_format} cache: {len(logits)} positions, largest difference {worst:.1e}")
+    return worst
+
+
+@pytest.mark.parametrize("backend", ["reference", "native"])
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_those_of_transformers(name: str, backend: str, tmp_path: Path) -> None:
+    assert _difference(name, tmp_path, backend, "f32") <= EXACT_CACHE
 
 
 @pytest.mark.parametrize("backend", ["reference", "native"])
 @pytest.mark.parametrize("name", CASES)
 def test_with_a_half_precision_cache_too(name: str, backend: str, tmp_path: Path) -> None:
-    if backend == "native" and isinstance(open_native(), Absent):
-        pytest.skip("the compiled extension is not built")
-    golden = np.load(GOLDEN / f"logits-{name}.npz")
-    logits = _all_logits(_load(CASES[name], tmp_path, backend), golden["ids"].tolist())
-    worst = np.abs(logits[::STRIDE] - golden["half"]).max()
-    print(f"{name}, {backend}: largest difference {worst:.1e}")
-    assert worst <= HALF_CACHE
+    assert _difference(name, tmp_path, backend, "f16") <= HALF_CACHE
 
 
 def test_every_family_has_a_case() -> None:

@@ -18,9 +18,14 @@ constexpr float kMinusInfinity = -__builtin_inff();
 
 // One head's K (as (d_head, 64)) or V (as (64, d_head)) of a block to f32.
 template <class V>
-FUCINA_INLINE void widen(const std::uint8_t* block, int d_head, bool q8, bool transposed, float* out) {
+FUCINA_INLINE void widen(const std::uint8_t* block, int d_head, KvFormat format, bool transposed, float* out) {
   const int n = kPositions * d_head;
-  if (!q8) {
+  if (format == KvFormat::F32) {
+    const auto* floats = reinterpret_cast<const float*>(block);
+    for (int i = 0; i < n; i += 8) V::store(out + i, V::load(floats + i));
+    return;
+  }
+  if (format == KvFormat::F16) {
     const auto* halves = reinterpret_cast<const std::uint16_t*>(block);
     for (int i = 0; i < n; i += 8) V::store(out + i, V::load_half(halves + i));
     return;
@@ -166,8 +171,8 @@ void attend(const AttendArgs& a) {
       for (int i = 0; i < n; i++) clear(d, stretches[i]);
     }
     const std::size_t at = static_cast<std::size_t>(a.blocks[block]) * a.block_bytes;
-    widen<V>(a.keys + at, d, a.q8, true, room.keys);
-    widen<V>(a.values + at, d, a.q8, false, room.values);
+    widen<V>(a.keys + at, d, a.format, true, room.keys);
+    widen<V>(a.values + at, d, a.format, false, room.values);
     for (int i = 0; i < n; i++) attend_block<V>(a, room, block, a.query_begin + i, stretches[i]);
     if (block == last_block || block % kStretchBlocks == kStretchBlocks - 1) {
       for (int i = 0; i < n; i++) {
@@ -185,9 +190,18 @@ void attend(const AttendArgs& a) {
 }
 
 template <class V>
-void store_kv(const float* k, const float* v, int d_head, bool q8, int slot, std::uint8_t* k_block,
+void store_kv(const float* k, const float* v, int d_head, KvFormat format, int slot, std::uint8_t* k_block,
               std::uint8_t* v_block) {
-  if (!q8) {
+  if (format == KvFormat::F32) {
+    auto* keys = reinterpret_cast<float*>(k_block);
+    auto* values = reinterpret_cast<float*>(v_block) + slot * d_head;
+    for (int i = 0; i < d_head; i++) {
+      keys[i * kPositions + slot] = k[i];
+      values[i] = v[i];
+    }
+    return;
+  }
+  if (format == KvFormat::F16) {
     auto* keys = reinterpret_cast<std::uint16_t*>(k_block);
     auto* values = reinterpret_cast<std::uint16_t*>(v_block) + slot * d_head;
     for (int i = 0; i < d_head; i += 8) {

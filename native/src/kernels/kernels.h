@@ -41,6 +41,9 @@ struct LinearArgs {
   bool accumulate;    // out += instead of out =
 };
 
+// How the cache stores keys and values (layout: storage/kv/geometry.py).
+enum class KvFormat { F16 = 0, Q8_0 = 1, F32 = 2 };
+
 // The queries of one KV head in one span. Query i belongs to row i / group and is head i % group of the KV head's
 // group.
 struct AttendArgs {
@@ -48,7 +51,7 @@ struct AttendArgs {
   const std::uint8_t* values;  // likewise V
   std::size_t block_bytes;     // from one block of the pool to the next
   const std::int32_t* blocks;  // the span's block table
-  bool q8;                     // KV format: q8_0 instead of f16
+  KvFormat format;
   int d_head;
   int group;
   int start;   // position of the span's row 0
@@ -92,7 +95,7 @@ struct Kernels {
   // Rotate the first d_rotary values of a head; angles = [cos..., sin...], d_rotary / 2 each.
   void (*rotate)(float* head, const float* angles, int d_rotary, bool halves);
   // Write one position's K and V of one head into its block (layout: storage/kv/geometry.py).
-  void (*store_kv)(const float* k, const float* v, int d_head, bool q8, int slot, std::uint8_t* k_block,
+  void (*store_kv)(const float* k, const float* v, int d_head, KvFormat format, int slot, std::uint8_t* k_block,
                    std::uint8_t* v_block);
   void (*attend)(const AttendArgs&);
 };

@@ -36,7 +36,7 @@ void AttentionOp::store(const Span& span, int row, int kv_head) const {
   const int position = span.start + row;
   std::uint8_t* block = kv_.pool + static_cast<std::size_t>(span.blocks[position / 64]) * kv_.block_bytes +
                         static_cast<std::size_t>(kv_head) * kv_.head_bytes;
-  kernels_.store_kv(key, v_->row(r) + kv_head * d, d, kv_.q8, position % 64, block + kv_.k_offset,
+  kernels_.store_kv(key, v_->row(r) + kv_head * d, d, kv_.format, position % 64, block + kv_.k_offset,
                     block + kv_.v_offset);
 }
 
@@ -48,7 +48,7 @@ void AttentionOp::attend(int thread, const Span& span, int kv_head, int begin, i
       .values = kv_.pool + kv_.v_offset + head,
       .block_bytes = kv_.block_bytes,
       .blocks = span.blocks,
-      .q8 = kv_.q8,
+      .format = kv_.format,
       .d_head = d,
       .group = group,
       .start = span.start,

@@ -18,7 +18,7 @@ struct AttentionShape {
 struct KvLayout {
   std::uint8_t* pool;
   std::size_t block_bytes, k_offset, v_offset, head_bytes;
-  bool q8;
+  KvFormat format;
 };
 
 class AttentionOp final : public Op {

@@ -220,9 +220,16 @@ void rotate(float* head, const float* angles, int d_rotary, bool halves) {
   }
 }
 
-void store_kv(const float* k, const float* v, int d_head, bool q8, int slot, std::uint8_t* k_block,
+void store_kv(const float* k, const float* v, int d_head, KvFormat format, int slot, std::uint8_t* k_block,
               std::uint8_t* v_block) {
-  if (!q8) {
+  if (format == KvFormat::F32) {
+    for (int i = 0; i < d_head; i++) {
+      reinterpret_cast<float*>(k_block)[i * 64 + slot] = k[i];
+      reinterpret_cast<float*>(v_block)[slot * d_head + i] = v[i];
+    }
+    return;
+  }
+  if (format == KvFormat::F16) {
     auto* keys = reinterpret_cast<std::uint16_t*>(k_block);
     auto* values = reinterpret_cast<std::uint16_t*>(v_block);
     for (int i = 0; i < d_head; i++) {
@@ -245,13 +252,17 @@ void store_kv(const float* k, const float* v, int d_head, bool q8, int slot, std
 }
 
 float key_at(const AttendArgs& a, const std::uint8_t* block, int slot, int i) {
-  if (!a.q8) return half_to_float(reinterpret_cast<const std::uint16_t*>(block)[i * 64 + slot]);
+  if (a.format == KvFormat::F32) return reinterpret_cast<const float*>(block)[i * 64 + slot];
+  if (a.format == KvFormat::F16) return half_to_float(reinterpret_cast<const std::uint16_t*>(block)[i * 64 + slot]);
   const auto* scales = reinterpret_cast<const float*>(block + 64 * a.d_head);
   return static_cast<float>(static_cast<std::int8_t>(block[i * 64 + slot])) * scales[i / 32 * 64 + slot];
 }
 
 float value_at(const AttendArgs& a, const std::uint8_t* block, int slot, int i) {
-  if (!a.q8) return half_to_float(reinterpret_cast<const std::uint16_t*>(block)[slot * a.d_head + i]);
+  if (a.format == KvFormat::F32) return reinterpret_cast<const float*>(block)[slot * a.d_head + i];
+  if (a.format == KvFormat::F16) {
+    return half_to_float(reinterpret_cast<const std::uint16_t*>(block)[slot * a.d_head + i]);
+  }
   const auto* scales = reinterpret_cast<const float*>(block + 64 * a.d_head);
   return static_cast<float>(static_cast<std::int8_t>(block[slot * a.d_head + i])) *
          scales[slot * (a.d_head / 32) + i / 32];

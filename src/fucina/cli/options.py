@@ -109,7 +109,7 @@ Context = Annotated[
     ),
 ]
 KvFormat = Annotated[
-    Literal["f16", "q8_0"],
+    Literal["f16", "q8_0", "f32"],
     typer.Option("--kv-format", help="How the cache stores keys and values.", rich_help_panel=_MACHINE),
 ]
 PrefillChunk = Annotated[

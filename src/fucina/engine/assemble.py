@@ -38,7 +38,7 @@ def load(
     threads        of arithmetic; None: as many as this process may use.
     tier, backend  of instructions, and 'native' or 'reference' (NumPy); None: the fastest there is.
     context        tokens of a prompt and its answer together; None: what the model was made for.
-    kv_format      of the cache: 'f16', or 'q8_0', which takes about half the memory.
+    kv_format      of the cache: 'f16'; 'q8_0', about half the memory; 'f32', twice the memory and nothing rounded.
     prefill_chunk  prompt tokens computed in one pass. Like threads, tier and backend 'native' it changes speed only.
 
     Raises UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.

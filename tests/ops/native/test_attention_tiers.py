@@ -45,6 +45,7 @@ CASES = {
     "many heads to one": Case(heads=40, kv_heads=1, d_head=8, d_rotary=8),
     "window": Case(window=37, norms=True),
     "window of one": Case(window=1),
+    "f32": Case(kv_format="f32", norms=True),
     "q8_0": Case(kv_format="q8_0", d_head=64, d_rotary=64, norms=True),
 }
 

@@ -19,6 +19,8 @@ from fucina.storage.weights import Weight
 
 #: Rows that are normalized, gated or quantized, and heads, come in whole vectors of eight f32 values.
 _LANES = 8
+#: KV formats by the number that the extension knows them by.
+_KV_FORMATS = {"f16": 0, "q8_0": 1, "f32": 2}
 
 
 def _require_lanes(name: str, width: int) -> None:
@@ -144,7 +146,7 @@ class NativeOps:
         self._pool = pool
         memory = np.frombuffer(pool.memory, np.uint8)
         self._borrowed.append(memory)
-        self._backend.bind_pool(memory, pool.geometry.block_bytes, pool.geometry.format == "q8_0")
+        self._backend.bind_pool(memory, pool.geometry.block_bytes, _KV_FORMATS[pool.geometry.format])
 
     def run(self, tape: Sequence[BoundOp], batch: Batch) -> None:
         """Run the ops in order over all rows of `batch`, in one call, without the GIL."""

@@ -1,12 +1,12 @@
 """One layer's keys and values inside the blocks of a KvPool, as NumPy views of its memory.
 
 The layout is the one of storage/kv/geometry.py; writing rounds (to half floats, or to int8 with a scale per 32
-values), reading gives float32 back.
+values; f32 keeps all), reading gives float32 back.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,18 +39,22 @@ def layer_cache(pool: KvPool, layer: int) -> LayerCache:
     shape = (pool.capacity, heads.kv_heads, geometry.head_bytes(heads.d_head))
     k = blocks[:, start : start + half].reshape(shape)
     v = blocks[:, start + half : start + 2 * half].reshape(shape)
-    return HalfCache(k, v, heads.d_head) if geometry.format == "f16" else EightBitCache(k, v, heads.d_head)
+    if geometry.format == "q8_0":
+        return EightBitCache(k, v, heads.d_head)
+    return FloatCache(k, v, heads.d_head, np.dtype(np.float16 if geometry.format == "f16" else np.float32))
 
 
-class HalfCache:
-    """K (d_head, 64) and V (64, d_head) as half floats."""
+class FloatCache:
+    """K (d_head, 64) and V (64, d_head) as half floats or floats."""
 
-    def __init__(self, k: NDArray[np.uint8], v: NDArray[np.uint8], d_head: int) -> None:
-        self._k = k.view(np.float16).reshape(*k.shape[:2], d_head, KV_BLOCK)
-        self._v = v.view(np.float16).reshape(*v.shape[:2], KV_BLOCK, d_head)
+    def __init__(
+        self, k: NDArray[np.uint8], v: NDArray[np.uint8], d_head: int, dtype: np.dtype[np.floating[Any]]
+    ) -> None:
+        self._k = k.view(dtype).reshape(*k.shape[:2], d_head, KV_BLOCK)
+        self._v = v.view(dtype).reshape(*v.shape[:2], KV_BLOCK, d_head)
 
     def write(self, block: int, slot: int, k: NDArray[np.float32], v: NDArray[np.float32]) -> None:
-        """Round to half floats; what is too large becomes infinite."""
+        """Round to the cache's floats; what is too large becomes infinite."""
         with np.errstate(over="ignore"):
             self._k[block, :, :, slot] = k
             self._v[block, :, slot] = v

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fucina.core.shapes import KV_BLOCK
 from fucina.errors import ConfigError
 
-KV_FORMATS = ("f16", "q8_0")
+KV_FORMATS = ("f16", "q8_0", "f32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class KvGeometry:
     """Layout of one KV block, the unit of sharing, copying and storing.
 
     A block holds 64 positions of every layer, layer after layer: first K, then V. Per KV head,
-    f16: K is (d_head, 64) and V is (64, d_head), both half floats.
+    f16, f32: K is (d_head, 64) and V is (64, d_head), both in half floats or both in floats.
     q8_0: K is (d_head, 64) int8 followed by (d_head / 32, 64) f32 scales; V is (64, d_head) int8 followed by
     (64, d_head / 32) f32 scales.
     K is stored transposed so that scores run over positions in SIMD lanes and over d_head in order.
@@ -41,8 +41,8 @@ class KvGeometry:
 
     def head_bytes(self, d_head: int) -> int:
         """Bytes of K (or of V) for one head in one block."""
-        if self.format == "f16":
-            return KV_BLOCK * d_head * 2
+        if self.format != "q8_0":
+            return KV_BLOCK * d_head * (2 if self.format == "f16" else 4)
         return KV_BLOCK * d_head + KV_BLOCK * (d_head // 32) * 4
 
     def layer_bytes(self, layer: int) -> int:
