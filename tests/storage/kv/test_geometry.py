@@ -25,7 +25,7 @@ def test_eight_bits_take_a_byte_and_a_float_for_every_32() -> None:
     assert geometry.block_bytes == 2 * 2 * 2304 + 2 * 4608
 
 
-@pytest.mark.parametrize("kv_format", ["f32", "", "F16", "q4_0"])
+@pytest.mark.parametrize("kv_format", ["f64", "", "F16", "q4_0"])
 def test_unknown_formats_are_refused(kv_format: str) -> None:
     with pytest.raises(ConfigError, match="KV format"):
         KvGeometry(TWO_LAYERS, kv_format)
