@@ -220,9 +220,9 @@ void store_kv(const float* k, const float* v, int d_head, KvFormat format, int s
   auto* value_scales = reinterpret_cast<float*>(v_block + kPositions * d_head) + slot * (d_head / 32);
   for (int block = 0; block < d_head / 32; block++) {
     std::int8_t lanes[32];
-    quantize32<V>(k + 32 * block, 32, lanes, key_scales + block * kPositions + slot, &d_sum, &sum);
+    quantize32<V>(k + 32 * block, 32, {lanes, key_scales + block * kPositions + slot, &d_sum, &sum}, 1);
     for (int j = 0; j < 32; j++) keys[(32 * block + j) * kPositions + slot] = lanes[j];
-    quantize32<V>(v + 32 * block, 32, values + 32 * block, value_scales + block, &d_sum, &sum);
+    quantize32<V>(v + 32 * block, 32, {values + 32 * block, value_scales + block, &d_sum, &sum}, 1);
   }
 }
 

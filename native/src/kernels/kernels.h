@@ -11,27 +11,57 @@
 
 namespace fucina {
 
-// Rows quantized per 32 values: x = d * q inside a block. All arrays are (rows, ...), row-major.
+// The rows of a pass are computed in blocks of up to `most` rows, as few as can be and those alike: 7 rows with most = 4
+// are 4 and 3. A block's quantized rows lie interleaved, so that what one instruction after the other needs shares a
+// cache line: rows at equal distances would meet in the same bank of the cache.
+struct RowBlock {
+  int first, rows;
+};
+constexpr int row_blocks(int n_rows, int most) { return (n_rows + most - 1) / most; }
+constexpr RowBlock row_block(int n_rows, int most, int index) {
+  const int blocks = row_blocks(n_rows, most), size = n_rows / blocks, larger = n_rows % blocks;
+  return {index * size + (index < larger ? index : larger), size + (index < larger)};
+}
+constexpr int block_of_row(int n_rows, int most, int row) {
+  const int blocks = row_blocks(n_rows, most), size = n_rows / blocks, larger = n_rows % blocks;
+  return row < larger * (size + 1) ? row / (size + 1) : larger + (row - larger * (size + 1)) / size;
+}
+
+// Rows quantized per 32 values: x = d * q inside a block. Each array holds one row block after the other; within one, the
+// rows' groups (four q, or one scale or sum) alternate.
 struct Rows32 {
-  const std::int8_t* q;     // (rows, d_in)
-  const float* d;           // (rows, d_in / 32)
-  const float* d_sum;       // (rows, d_in / 32): d * sum of the block's q, for formats with a minimum
-  const std::int32_t* sum;  // (rows, d_in / 32): sum of the block's q, for formats with an offset
+  std::int8_t* q;     // d_in a row
+  float* d;           // d_in / 32 a row
+  float* d_sum;       // d_in / 32: d * sum of the block's q, for formats with a minimum
+  std::int32_t* sum;  // d_in / 32: sum of the block's q, for formats with an offset
 };
 
-// Rows quantized per 256 values.
+// Rows quantized per 256 values; likewise, with sums in groups of two.
 struct Rows256 {
-  const std::int8_t* q;       // (rows, d_in)
-  const float* d;             // (rows, d_in / 256)
-  const std::int16_t* sum16;  // (rows, d_in / 16)
-  const std::int16_t* sum32;  // (rows, d_in / 32)
+  std::int8_t* q;       // d_in a row
+  float* d;             // d_in / 256
+  std::int16_t* sum16;  // d_in / 16
+  std::int16_t* sum32;  // d_in / 32
 };
+
+// Moves the arrays of row 0 of a pass to a row's place: `rows` and `row` are those of its block.
+constexpr Rows32 at_row(Rows32 r, int d_in, RowBlock block, int row) {
+  const std::size_t first = block.first, values = d_in;
+  return {r.q + first * values + 4 * row, r.d + first * (values / 32) + row, r.d_sum + first * (values / 32) + row,
+          r.sum + first * (values / 32) + row};
+}
+constexpr Rows256 at_row(Rows256 r, int d_in, RowBlock block, int row) {
+  const std::size_t first = block.first, values = d_in;
+  return {r.q + first * values + 4 * row, r.d + first * (values / 256) + row,
+          r.sum16 + first * (values / 16) + 2 * row, r.sum32 + first * (values / 32) + 2 * row};
+}
 
 struct LinearArgs {
   Format format;
   const std::uint8_t* weights;  // packed tiles, or raw rows where the tier packs nothing
   int d_in, d_out;
   int rows;
+  int block_rows;  // the most rows of a row block
   const float* x;  // (rows, d_in), for float formats
   Rows32 rows32;
   Rows256 rows256;
@@ -74,13 +104,11 @@ constexpr std::size_t attend_scratch_floats(int d_head) {
 struct Kernels {
   const char* name;
 
-  // Output columns that share a tile: the grain in which threads divide a product. 1 where nothing is packed.
-  int (*tile_columns)(Format);
-  // Bytes of one tile; 0 where this tier computes from raw rows.
-  std::size_t (*tile_bytes)(Format, int d_in);
-  // Repack the raw rows of tiles [begin, end) into tiles; columns past d_out become zero.
-  void (*pack)(Format, const std::uint8_t* raw, int d_in, int d_out, int begin, int end, std::uint8_t* tiles);
-  // out[r][c] = x[r] . w[c] for the columns of tiles [begin, end).
+  // Columns of a quantized weight that a packed tile interleaves (kernels/pack.h); 0: computes from raw rows.
+  int columns;
+  // The most rows of a row block.
+  int rows;
+  // out[r][c] = x[r] . w[c] for the columns of tiles [begin, end); without tiles, for columns [begin, end).
   void (*linear)(const LinearArgs&, int begin, int end);
 
   // y = x / sqrt(mean(x^2) + eps) * weight; n is a multiple of 8; y may be x.
@@ -89,9 +117,9 @@ struct Kernels {
   void (*gate_silu)(const float* x, const float* up, int n, float* y);
   void (*gate_gelu)(const float* x, const float* up, int n, float* y);
   void (*add)(const float* y, int n, float* x);  // x += y
-  // One row to int8: d = max|x| / 127 per block, q = x * (127 / max|x|) rounded to even.
-  void (*quantize32)(const float* x, int n, std::int8_t* q, float* d, float* d_sum, std::int32_t* sum);
-  void (*quantize256)(const float* x, int n, std::int8_t* q, float* d, std::int16_t* sum16, std::int16_t* sum32);
+  // One row to int8: d = max|x| / 127 per block, q = x * (127 / max|x|) rounded to even; `rows` are in its row block.
+  void (*quantize32)(const float* x, int n, Rows32 row, int rows);
+  void (*quantize256)(const float* x, int n, Rows256 row, int rows);
   // Rotate the first d_rotary values of a head; angles = [cos..., sin...], d_rotary / 2 each.
   void (*rotate)(float* head, const float* angles, int d_rotary, bool halves);
   // Write one position's K and V of one head into its block (layout: storage/kv/geometry.py).

@@ -6,22 +6,24 @@ namespace fucina {
 
 namespace {
 
+constexpr int kMostColumns = 16;
+
 template <class Tile>
-void pack_blocks(const std::uint8_t* raw, int d_in, int d_out, int begin, int end, std::uint8_t* tiles) {
+void pack_blocks(const std::uint8_t* raw, int d_in, int d_out, int columns, int begin, int end, std::uint8_t* tiles) {
   using Raw = typename Tile::Raw;
   static constexpr Raw kZero{};
   const int n_blocks = d_in / Tile::kBlock;
+  const std::size_t tile_bytes = tile_size<Tile>(d_in, columns);
   for (int t = begin; t < end; t++) {
-    std::uint8_t* out = tiles + static_cast<std::size_t>(t) * n_blocks * Tile::kBytes;
-    for (int b = 0; b < n_blocks; b++, out += Tile::kBytes) {
-      const Raw* columns[kColumns];
-      for (int c = 0; c < kColumns; c++) {
-        const std::size_t row = static_cast<std::size_t>(t) * kColumns + c;
-        columns[c] = row < static_cast<std::size_t>(d_out)
-                         ? reinterpret_cast<const Raw*>(raw + (row * n_blocks + b) * sizeof(Raw))
-                         : &kZero;
+    for (int b = 0; b < n_blocks; b++) {
+      const Raw* of_column[kMostColumns];
+      for (int c = 0; c < columns; c++) {
+        const std::size_t row = static_cast<std::size_t>(t) * columns + c;
+        of_column[c] = row < static_cast<std::size_t>(d_out)
+                           ? reinterpret_cast<const Raw*>(raw + (row * n_blocks + b) * sizeof(Raw))
+                           : &kZero;
       }
-      Tile::pack(columns, out);
+      Tile::pack(of_column, columns, b, tiles + t * tile_bytes);
     }
   }
 }
@@ -43,45 +45,24 @@ void pack_floats(const std::uint8_t* raw, int d_in, int d_out, int begin, int en
   }
 }
 
-// Calls `use` with the tile type of a quantized format.
-template <class Use>
-auto with_tile(Format format, Use use) {
-  switch (format) {
-    case Format::Q4_0:
-      return use.template operator()<TileQ4_0>();
-    case Format::Q4_1:
-      return use.template operator()<TileQ4_1>();
-    case Format::Q5_0:
-      return use.template operator()<TileQ5_0>();
-    case Format::Q5_1:
-      return use.template operator()<TileQ5_1>();
-    case Format::Q8_0:
-      return use.template operator()<Eight>();
-    case Format::Q4_K:
-      return use.template operator()<TileQ4_K>();
-    case Format::Q5_K:
-      return use.template operator()<TileQ5_K>();
-    default:
-      return use.template operator()<KSix>();
-  }
-}
-
 bool is_float(Format format) { return format_info(format).activation == ActivationKind::Float; }
 
 }  // namespace
 
-int packed_tile_columns(Format format) { return is_float(format) ? kFloatColumns : kColumns; }
+int packed_tile_columns(Format format, int columns) { return is_float(format) ? kFloatColumns : columns; }
 
-std::size_t packed_tile_bytes(Format format, int d_in) {
-  const auto n = static_cast<std::size_t>(d_in);
-  if (is_float(format)) return n * kFloatColumns * static_cast<std::size_t>(format_info(format).block_bytes);
-  return with_tile(format, [&]<class Tile>() { return n / Tile::kBlock * Tile::kBytes; });
+std::size_t packed_tile_bytes(Format format, int d_in, int columns) {
+  if (is_float(format)) {
+    return static_cast<std::size_t>(d_in) * kFloatColumns * static_cast<std::size_t>(format_info(format).block_bytes);
+  }
+  return with_tile(format, [&]<class Tile>() { return tile_size<Tile>(d_in, columns); });
 }
 
-void pack_tiles(Format format, const std::uint8_t* raw, int d_in, int d_out, int begin, int end, std::uint8_t* tiles) {
+void pack_tiles(Format format, const std::uint8_t* raw, int d_in, int d_out, int columns, int begin, int end,
+                std::uint8_t* tiles) {
   if (format == Format::F32) return pack_floats<float>(raw, d_in, d_out, begin, end, tiles);
   if (is_float(format)) return pack_floats<std::uint16_t>(raw, d_in, d_out, begin, end, tiles);
-  with_tile(format, [&]<class Tile>() { pack_blocks<Tile>(raw, d_in, d_out, begin, end, tiles); });
+  with_tile(format, [&]<class Tile>() { pack_blocks<Tile>(raw, d_in, d_out, columns, begin, end, tiles); });
 }
 
 }  // namespace fucina

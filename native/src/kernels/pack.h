@@ -1,13 +1,19 @@
-// Packing raw GGUF rows into tiles of eight (quantized) or 32 (float) columns, once at load. The same for every tier
-// that uses these tiles, so it is compiled once.
+// Raw GGUF rows to the packed tiles of kernels/tiles.h.
 #pragma once
 
-#include "kernels/kernels.h"
+#include <cstddef>
+#include <cstdint>
+
+#include "formats/formats.h"
 
 namespace fucina {
 
-int packed_tile_columns(Format format);
-std::size_t packed_tile_bytes(Format format, int d_in);
-void pack_tiles(Format format, const std::uint8_t* raw, int d_in, int d_out, int begin, int end, std::uint8_t* tiles);
+// `columns` is how many columns of a quantized weight the tier interleaves: Kernels::columns, 8 or 16.
+// Output columns that share a tile: the grain in which threads divide a product.
+int packed_tile_columns(Format format, int columns);
+std::size_t packed_tile_bytes(Format format, int d_in, int columns);
+// Packs tiles [begin, end); columns past d_out become zero.
+void pack_tiles(Format format, const std::uint8_t* raw, int d_in, int d_out, int columns, int begin, int end,
+                std::uint8_t* tiles);
 
 }  // namespace fucina

@@ -1,7 +1,10 @@
 // Work on single rows: norms, gating, quantization, rotation.
 #pragma once
 
+#include <cstring>
+
 #include "kernels/elementary.h"
+#include "kernels/kernels.h"
 
 namespace fucina {
 
@@ -65,40 +68,54 @@ FUCINA_INLINE typename V::I32 to_int8(typename V::F x, typename V::F inverse) {
   return V::round(V::min(V::max(V::mul(x, inverse), V::set(-127.0f)), V::set(127.0f)));
 }
 
+// Eight values of a row to their place between the other rows'.
+FUCINA_INLINE void spread8(const std::int8_t* lanes, int rows, std::int8_t* q) {
+  std::memcpy(q, lanes, 4);
+  std::memcpy(q + 4 * rows, lanes + 4, 4);
+}
+
 template <class V>
-void quantize32(const float* x, int n, std::int8_t* q, float* d, float* d_sum, std::int32_t* sum) {
-  for (int block = 0; block < n / 32; block++, x += 32, q += 32) {
+void quantize32(const float* x, int n, Rows32 row, int rows) {
+  for (int block = 0; block < n / 32; block++, x += 32) {
     const float top = largest_magnitude<V>(x, 32);
     const auto inverse = V::set(top > 0 ? 127.0f / top : 0.0f);
     auto total = V::zero_i32();
-    for (int i = 0; i < 32; i += 8) {
+    for (int i = 0; i < 32; i += 8, row.q += 8 * rows) {
       const auto lanes = to_int8<V>(V::load(x + i), inverse);
       total = V::add(total, lanes);
-      V::store_bytes(q + i, lanes);
+      std::int8_t bytes[8];
+      V::store_bytes(bytes, lanes);
+      spread8(bytes, rows, row.q);
     }
-    d[block] = top / 127.0f;
-    sum[block] = V::sum(total);
-    d_sum[block] = d[block] * static_cast<float>(sum[block]);
+    const int at = block * rows;
+    row.d[at] = top / 127.0f;
+    row.sum[at] = V::sum(total);
+    row.d_sum[at] = row.d[at] * static_cast<float>(row.sum[at]);
   }
 }
 
 template <class V>
-void quantize256(const float* x, int n, std::int8_t* q, float* d, std::int16_t* sum16, std::int16_t* sum32) {
-  for (int block = 0; block < n / 256; block++, x += 256, q += 256) {
+void quantize256(const float* x, int n, Rows256 row, int rows) {
+  for (int block = 0; block < n / 256; block++, x += 256) {
     const float top = largest_magnitude<V>(x, 256);
     const auto inverse = V::set(top > 0 ? 127.0f / top : 0.0f);
-    for (int part = 0; part < 16; part++) {
+    std::int16_t sums[16];
+    for (int part = 0; part < 16; part++, row.q += 16 * rows) {
       const auto a = to_int8<V>(V::load(x + 16 * part), inverse);
       const auto b = to_int8<V>(V::load(x + 16 * part + 8), inverse);
-      V::store_bytes(q + 16 * part, a);
-      V::store_bytes(q + 16 * part + 8, b);
-      sum16[16 * block + part] = static_cast<std::int16_t>(V::sum(V::add(a, b)));
+      std::int8_t bytes[16];
+      V::store_bytes(bytes, a);
+      V::store_bytes(bytes + 8, b);
+      spread8(bytes, rows, row.q);
+      spread8(bytes + 8, rows, row.q + 8 * rows);
+      sums[part] = static_cast<std::int16_t>(V::sum(V::add(a, b)));
     }
+    for (int part = 0; part < 16; part++) row.sum16[(8 * block + part / 2) * rows * 2 + part % 2] = sums[part];
     for (int part = 0; part < 8; part++) {
-      const std::int16_t* two = sum16 + 16 * block + 2 * part;
-      sum32[8 * block + part] = static_cast<std::int16_t>(two[0] + two[1]);
+      const int two = sums[2 * part] + sums[2 * part + 1];
+      row.sum32[(4 * block + part / 2) * rows * 2 + part % 2] = static_cast<std::int16_t>(two);
     }
-    d[block] = top / 127.0f;
+    row.d[block * rows] = top / 127.0f;
   }
 }
 

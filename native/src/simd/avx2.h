@@ -3,7 +3,9 @@
 
 #include <immintrin.h>
 
+#include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "base/half.h"
 
@@ -72,32 +74,68 @@ struct Avx2 {
   FUCINA_INLINE I32 add(I32 a, I32 b) { return {_mm256_add_epi32(a.v, b.v)}; }
   FUCINA_INLINE I32 sub(I32 a, I32 b) { return {_mm256_sub_epi32(a.v, b.v)}; }
   template <int n>
-  FUCINA_INLINE I32 shift_left(I32 a) {
-    return {_mm256_slli_epi32(a.v, n)};
+  FUCINA_INLINE I32 times(I32 a) {
+    static_assert((n & (n - 1)) == 0);
+    return {_mm256_slli_epi32(a.v, std::countr_zero(static_cast<unsigned>(n)))};
   }
 
-  FUCINA_INLINE I16 zero_i16() { return {_mm256_setzero_si256()}; }
-  FUCINA_INLINE I16 add(I16 a, I16 b) { return {_mm256_add_epi16(a.v, b.v)}; }
-  FUCINA_INLINE I32 dot_pairs(I16 a, I16 b) { return {_mm256_madd_epi16(a.v, b.v)}; }
-  FUCINA_INLINE I32 sum_pairs(I16 a) { return {_mm256_madd_epi16(a.v, _mm256_set1_epi16(1))}; }
+  // The integer products of packed tiles (kernels/quants.h).
+  static constexpr int kColumns = 8, kVectorBytes = 32, kRows = 6, kFloatRows = 3;
+
+  // Sums of products of unsigned bytes with int8, two to a column, in 16 bits.
+  struct Sum {
+    __m256i v;
+  };
+  // Of whole bytes w + 128, as 16 * high nibble + low nibble.
+  struct ByteSum {
+    Sum low, high;
+  };
+  struct ByteWeights {
+    U8 low, high;
+  };
+  struct Scale {
+    __m256i v;
+  };
+  template <class S>
+  static constexpr int groups_held(int most) {
+    return 32767 / (2 * 127 * (std::is_same_v<S, ByteSum> ? 15 : most));
+  }
+  template <class S>
+  static constexpr int excess() {
+    return std::is_same_v<S, ByteSum> ? 128 : 0;
+  }
+  template <class S>
+  FUCINA_INLINE S start() {
+    return S{};
+  }
   FUCINA_INLINE __m256i four_bytes(const std::int8_t* x4) {
     std::int32_t bits;
     std::memcpy(&bits, x4, 4);
     return _mm256_set1_epi32(bits);
   }
-  FUCINA_INLINE I16 dot_bytes(U8 w, const std::int8_t* x4) { return {_mm256_maddubs_epi16(w.v, four_bytes(x4))}; }
-  struct Signed {
-    __m256i w, magnitude;
-  };
-  FUCINA_INLINE Signed load_signed(const std::uint8_t* p) {
-    const __m256i w = load_u8(p).v;
-    return {w, _mm256_abs_epi8(w)};
+  FUCINA_INLINE void add_products(Sum& sum, U8 w, __m256i x) {
+    sum.v = _mm256_add_epi16(sum.v, _mm256_maddubs_epi16(w.v, x));
+    // Without this the compiler multiplies everything first and keeps the products in memory.
+    asm("" : "+x"(sum.v));
   }
-  FUCINA_INLINE I32 dot_signed(Signed s, const std::int8_t* x4) {
-    const __m256i pairs = _mm256_maddubs_epi16(s.magnitude, _mm256_sign_epi8(four_bytes(x4), s.w));
-    return {_mm256_madd_epi16(pairs, _mm256_set1_epi16(1))};
+  FUCINA_INLINE void dot(Sum& sum, U8 w, const std::int8_t* x4) { add_products(sum, w, four_bytes(x4)); }
+  FUCINA_INLINE void dot(ByteSum& sum, ByteWeights w, const std::int8_t* x4) {
+    const __m256i x = four_bytes(x4);
+    add_products(sum.low, w.low, x);
+    add_products(sum.high, w.high, x);
   }
-  FUCINA_INLINE I16 twice_i8(const std::uint8_t* p) { return interleave_i8(p, p); }
+  FUCINA_INLINE I32 settle(Sum s) { return {_mm256_madd_epi16(s.v, _mm256_set1_epi16(1))}; }
+  FUCINA_INLINE I32 settle(ByteSum s) {
+    return add(settle(s.low), {_mm256_madd_epi16(s.high.v, _mm256_set1_epi16(16))});
+  }
+  FUCINA_INLINE I32 settle(Sum s, Scale scale) { return {_mm256_madd_epi16(s.v, scale.v)}; }
+  FUCINA_INLINE ByteWeights load_bytes_plus_128(const std::uint8_t* p) {
+    const U8 w = load_u8(p);
+    return {low_nibbles(w), high_nibbles(w)};
+  }
+  FUCINA_INLINE Scale load_scales(const std::uint8_t* p) { return {interleave_i8(p, p).v}; }
+
+  FUCINA_INLINE I32 dot_pairs(I16 a, I16 b) { return {_mm256_madd_epi16(a.v, b.v)}; }
   FUCINA_INLINE I16 interleave_i8(const std::uint8_t* a, const std::uint8_t* b) {
     const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(a));
     const __m128i high = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(b));
@@ -108,18 +146,23 @@ struct Avx2 {
     std::memcpy(&bits, p, 4);
     return {_mm256_set1_epi32(bits)};
   }
+  FUCINA_INLINE void fetch_ahead(const void* p, int bytes) {
+    if (0) for (int i = 0; i < bytes; i += 64) _mm_prefetch(static_cast<const char*>(p) + kFetchAhead + i, _MM_HINT_T0);
+  }
+  static constexpr int kFetchAhead = 2048;
 
   FUCINA_INLINE U8 load_u8(const std::uint8_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
   FUCINA_INLINE U8 low_nibbles(U8 a) { return {_mm256_and_si256(a.v, _mm256_set1_epi8(15))}; }
   FUCINA_INLINE U8 high_nibbles(U8 a) { return {_mm256_and_si256(_mm256_srli_epi16(a.v, 4), _mm256_set1_epi8(15))}; }
   FUCINA_INLINE U8 either(U8 a, U8 b) { return {_mm256_or_si256(a.v, b.v)}; }
-  template <int first, int count>
-  FUCINA_INLINE U8 bits_to_4(U8 a) {
-    const __m256i mask = _mm256_set1_epi8(((1 << count) - 1) << 4);
-    if constexpr (first < 4) {
-      return {_mm256_and_si256(_mm256_slli_epi16(a.v, 4 - first), mask)};
+  // Bits first .. first + count - 1 of each byte, moved to bit `to`.
+  template <int first, int count, int to>
+  FUCINA_INLINE U8 move_bits(U8 a) {
+    const __m256i mask = _mm256_set1_epi8(((1 << count) - 1) << to);
+    if constexpr (first <= to) {
+      return {_mm256_and_si256(_mm256_slli_epi16(a.v, to - first), mask)};
     } else {
-      return {_mm256_and_si256(_mm256_srli_epi16(a.v, first - 4), mask)};
+      return {_mm256_and_si256(_mm256_srli_epi16(a.v, first - to), mask)};
     }
   }
 };

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "base/half.h"
 
@@ -90,41 +91,72 @@ struct Generic {
   FUCINA_INLINE I32 add(I32 a, I32 b) { FUCINA_LANES(I32, 8, a.v[i] + b.v[i]); }
   FUCINA_INLINE I32 sub(I32 a, I32 b) { FUCINA_LANES(I32, 8, a.v[i] - b.v[i]); }
   template <int n>
-  FUCINA_INLINE I32 shift_left(I32 a) {
-    FUCINA_LANES(I32, 8, a.v[i] * (1 << n));
+  FUCINA_INLINE I32 times(I32 a) {
+    FUCINA_LANES(I32, 8, a.v[i] * n);
   }
 
-  FUCINA_INLINE I16 zero_i16() { return I16{}; }
-  FUCINA_INLINE I16 add(I16 a, I16 b) { FUCINA_LANES(I16, 16, static_cast<std::int16_t>(a.v[i] + b.v[i])); }
+  // The integer products of packed tiles (kernels/quants.h).
+  // Columns of a tile, bytes of a vector of it, and rows of a register tile of quantized and of float weights.
+  static constexpr int kColumns = 8, kVectorBytes = 32, kRows = 2, kFloatRows = 2;
+
+  // Sums of products of weights with int8. Here: two 16-bit lanes to a column.
+  struct Sum {
+    I16 s;
+  };
+  // Of whole bytes, which are stored as w + 128.
+  struct ByteSum {
+    I32 s;
+  };
+  struct ByteWeights {
+    U8 w;
+  };
+  struct Scale {
+    I16 s;
+  };
+  // Groups of products with weights 0 .. most that a sum has room for.
+  template <class S>
+  static constexpr int groups_held(int most) {
+    return std::is_same_v<S, ByteSum> ? 8 : 32767 / (2 * 127 * most);
+  }
+  // What `dot` leaves in the weights and the caller must subtract.
+  template <class S>
+  static constexpr int excess() {
+    return 0;
+  }
+  template <class S>
+  FUCINA_INLINE S start() {
+    return S{};
+  }
+  // The weights of every column times the same four activations (none is -128), added.
+  FUCINA_INLINE void dot(Sum& sum, U8 w, const std::int8_t* x4) {
+    for (int i = 0; i < 16; i++) {
+      const int products = w.v[2 * i] * x4[2 * i % 4] + w.v[2 * i + 1] * x4[(2 * i + 1) % 4];
+      sum.s.v[i] = static_cast<std::int16_t>(sum.s.v[i] + products);
+    }
+  }
+  FUCINA_INLINE void dot(ByteSum& sum, ByteWeights w, const std::int8_t* x4) {
+    for (int i = 0; i < 32; i++) sum.s.v[i / 4] += (w.w.v[i] - 128) * x4[i % 4];
+  }
+  // The sum of every column; with scales, that times the column's scale.
+  FUCINA_INLINE I32 settle(Sum a) { FUCINA_LANES(I32, 8, a.s.v[2 * i] + a.s.v[2 * i + 1]); }
+  FUCINA_INLINE I32 settle(ByteSum a) { return a.s; }
+  FUCINA_INLINE I32 settle(Sum a, Scale scale) { return dot_pairs(a.s, scale.s); }
+  FUCINA_INLINE ByteWeights load_bytes_plus_128(const std::uint8_t* p) { return {load_u8(p)}; }
+  // One signed byte for each column.
+  FUCINA_INLINE Scale load_scales(const std::uint8_t* p) { return {interleave_i8(p, p)}; }
+
   // Sums of neighboring products: lane i = a[2i] * b[2i] + a[2i+1] * b[2i+1].
   FUCINA_INLINE I32 dot_pairs(I16 a, I16 b) {
     FUCINA_LANES(I32, 8, a.v[2 * i] * b.v[2 * i] + a.v[2 * i + 1] * b.v[2 * i + 1]);
   }
-  FUCINA_INLINE I32 sum_pairs(I16 a) { FUCINA_LANES(I32, 8, a.v[2 * i] + a.v[2 * i + 1]); }
-  // Unsigned bytes times the same four signed bytes of every lane; the caller keeps the sums inside 16 bits.
-  FUCINA_INLINE I16 dot_bytes(U8 w, const std::int8_t* x4) {
-    FUCINA_LANES(I16, 16, static_cast<std::int16_t>(w.v[2 * i] * x4[2 * i % 4] + w.v[2 * i + 1] * x4[(2 * i + 1) % 4]));
-  }
-  // Signed bytes times the same four signed bytes of every lane (none of x4 is -128), four to a 32-bit lane.
-  struct Signed {
-    U8 w;
-  };
-  FUCINA_INLINE Signed load_signed(const std::uint8_t* p) { return {load_u8(p)}; }
-  FUCINA_INLINE I32 dot_signed(Signed s, const std::int8_t* x4) {
-    I32 r{};
-    for (int i = 0; i < 32; i++) r.v[i / 4] += static_cast<std::int8_t>(s.w.v[i]) * x4[i % 4];
-    return r;
-  }
-  // Eight signed or unsigned bytes, each twice in neighboring 16-bit lanes.
-  FUCINA_INLINE I16 twice_i8(const std::uint8_t* p) {
-    FUCINA_LANES(I16, 16, static_cast<std::int16_t>(static_cast<std::int8_t>(p[i / 2])));
-  }
-  // Two rows of eight bytes, interleaved into 16-bit lanes: a[0], b[0], a[1], b[1], ...
+  // A byte of each column from two rows, interleaved into 16-bit lanes: a[0], b[0], a[1], b[1], ...
   FUCINA_INLINE I16 interleave_i8(const std::uint8_t* a, const std::uint8_t* b) {
     FUCINA_LANES(I16, 16, static_cast<std::int16_t>(static_cast<std::int8_t>(i % 2 ? b[i / 2] : a[i / 2])));
   }
   // The same two 16-bit values in every 32-bit lane.
   FUCINA_INLINE I16 set_pair(const std::int16_t* p) { FUCINA_LANES(I16, 16, p[i % 2]); }
+  // The next `bytes` of what streams past at p are wanted soon.
+  FUCINA_INLINE void fetch_ahead(const void*, int) {}
 
   FUCINA_INLINE U8 load_u8(const std::uint8_t* p) {
     U8 r;
@@ -134,10 +166,10 @@ struct Generic {
   FUCINA_INLINE U8 low_nibbles(U8 a) { FUCINA_LANES(U8, 32, a.v[i] & 15); }
   FUCINA_INLINE U8 high_nibbles(U8 a) { FUCINA_LANES(U8, 32, a.v[i] >> 4); }
   FUCINA_INLINE U8 either(U8 a, U8 b) { FUCINA_LANES(U8, 32, a.v[i] | b.v[i]); }
-  // Bits first .. first + count - 1 of each byte, moved to bit 4.
-  template <int first, int count>
-  FUCINA_INLINE U8 bits_to_4(U8 a) {
-    FUCINA_LANES(U8, 32, static_cast<std::uint8_t>(((a.v[i] >> first) & ((1 << count) - 1)) << 4));
+  // Bits first .. first + count - 1 of each byte, moved to bit `to`.
+  template <int first, int count, int to>
+  FUCINA_INLINE U8 move_bits(U8 a) {
+    FUCINA_LANES(U8, 32, static_cast<std::uint8_t>(((a.v[i] >> first) & ((1 << count) - 1)) << to));
   }
 #undef FUCINA_LANES
 };

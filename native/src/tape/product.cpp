@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/pack.h"
+
 namespace fucina {
 
 namespace {
@@ -14,15 +16,17 @@ constexpr int kPiecesPerThread = 8;
 PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const std::uint8_t* raw, int n_in, int n_out,
                            int threads)
     : format(weight_format), d_in(n_in), d_out(n_out), raw_(raw) {
-  const int columns = kernels.tile_columns(format);
+  if (kernels.columns == 0) {
+    tiles_ = d_out;
+    return;
+  }
+  const int columns = packed_tile_columns(format, kernels.columns);
   tiles_ = (d_out + columns - 1) / columns;
-  const std::size_t tile_bytes = kernels.tile_bytes(format, d_in);
-  if (tile_bytes == 0) return;
-  packed_ = Buffer(tile_bytes * static_cast<std::size_t>(tiles_));
+  packed_ = Buffer(packed_tile_bytes(format, d_in, kernels.columns) * static_cast<std::size_t>(tiles_));
   const int piece = std::max(16, tiles_ / 1024);
   Team::Job(threads).share((tiles_ + piece - 1) / piece, [&](Turn turn) {
     const int first = turn.piece * piece;
-    kernels.pack(format, raw, d_in, d_out, first, std::min(first + piece, tiles_), packed_.data());
+    pack_tiles(format, raw, d_in, d_out, kernels.columns, first, std::min(first + piece, tiles_), packed_.data());
   });
 }
 
@@ -64,8 +68,8 @@ LinearOp::LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<
   }
 }
 
-// Norm or gate one row of x and quantize it into slot `slot`.
-void LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot) const {
+// Norm or gate one row of x and quantize it as row `slot` of `n_rows`.
+void LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot, int n_rows) const {
   const int n = x_->width;
   const std::size_t at = static_cast<std::size_t>(slot) * n;
   const float* source = x_->row(source_row);
@@ -79,14 +83,9 @@ void LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot) co
     gate(source, gate_->up->row(source_row), n, own);
     x = own;
   }
-  if (rows32_) {
-    kernels_.quantize32(x, n, rows.q32.as<std::int8_t>() + at, rows.d32.as<float>() + at / 32,
-                        rows.d_sum32.as<float>() + at / 32, rows.sum32.as<std::int32_t>() + at / 32);
-  }
-  if (rows256_) {
-    kernels_.quantize256(x, n, rows.q256.as<std::int8_t>() + at, rows.d256.as<float>() + at / 256,
-                         rows.sum16_256.as<std::int16_t>() + at / 16, rows.sum32_256.as<std::int16_t>() + at / 32);
-  }
+  const RowBlock block = row_block(n_rows, kernels_.rows, block_of_row(n_rows, kernels_.rows, slot));
+  if (rows32_) kernels_.quantize32(x, n, at_row(rows.rows32(), n, block, slot - block.first), block.rows);
+  if (rows256_) kernels_.quantize256(x, n, at_row(rows.rows256(), n, block, slot - block.first), block.rows);
 }
 
 // Tiles [begin, end) of all projections, counted one projection after the other.
@@ -102,11 +101,10 @@ void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows,
         .d_in = p.weight->d_in,
         .d_out = p.weight->d_out,
         .rows = n_rows,
+        .block_rows = kernels_.rows,
         .x = x,
-        .rows32 = {rows.q32.as<std::int8_t>(), rows.d32.as<float>(), rows.d_sum32.as<float>(),
-                   rows.sum32.as<std::int32_t>()},
-        .rows256 = {rows.q256.as<std::int8_t>(), rows.d256.as<float>(), rows.sum16_256.as<std::int16_t>(),
-                    rows.sum32_256.as<std::int16_t>()},
+        .rows32 = rows.rows32(),
+        .rows256 = rows.rows256(),
         .out = p.out->row(0),
         .out_stride = static_cast<std::size_t>(p.out->width),
         .bias = p.bias.empty() ? nullptr : p.bias.data(),
@@ -123,7 +121,7 @@ void LinearOp::run(Team::Job& job, const Pass& pass) {
     return only_logit_rows_ ? pass.logit_rows[static_cast<std::size_t>(slot)] : slot;
   };
   if (n_rows > 1) {
-    job.share(n_rows, [&](Turn turn) { prepare(workspace_->shared(), source(turn.piece), turn.piece); });
+    job.share(n_rows, [&](Turn turn) { prepare(workspace_->shared(), source(turn.piece), turn.piece, n_rows); });
   }
   const std::size_t tile_bytes =
       projections_[0].weight->bytes() / static_cast<std::size_t>(projections_[0].weight->tiles());
@@ -138,7 +136,7 @@ void LinearOp::run(Team::Job& job, const Pass& pass) {
       return;
     }
     const Workspace::Rows& own = workspace_->own(turn.thread);
-    if (turn.first) prepare(own, source(0), 0);
+    if (turn.first) prepare(own, source(0), 0, 1);
     multiply(own, norm_ || gate_ ? own.x.as<float>() : x_->row(source(0)), 1, first, last);
   });
 }

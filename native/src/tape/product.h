@@ -34,6 +34,13 @@ class Workspace {
 
   struct Rows {
     Buffer x, q32, d32, d_sum32, sum32, q256, d256, sum16_256, sum32_256;
+
+    Rows32 rows32() const {
+      return {q32.as<std::int8_t>(), d32.as<float>(), d_sum32.as<float>(), sum32.as<std::int32_t>()};
+    }
+    Rows256 rows256() const {
+      return {q256.as<std::int8_t>(), d256.as<float>(), sum16_256.as<std::int16_t>(), sum32_256.as<std::int16_t>()};
+    }
   };
   const Rows& shared() const { return shared_; }
   // One row for each thread alone: a single row is prepared by everybody, which is cheaper than waiting for one.
@@ -75,7 +82,7 @@ class LinearOp final : public Op {
   void run(Team::Job& job, const Pass& pass) override;
 
  private:
-  void prepare(const Workspace::Rows& rows, int source_row, int slot) const;
+  void prepare(const Workspace::Rows& rows, int source_row, int slot, int n_rows) const;
   void multiply(const Workspace::Rows& rows, const float* x, int n_rows, int begin, int end) const;
 
   const Kernels& kernels_;

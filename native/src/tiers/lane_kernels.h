@@ -3,7 +3,6 @@
 
 #include "kernels/attend.h"
 #include "kernels/linear.h"
-#include "kernels/pack.h"
 #include "kernels/rows.h"
 
 namespace fucina {
@@ -12,9 +11,8 @@ template <class V>
 constexpr Kernels lane_kernels(const char* name) {
   return {
       .name = name,
-      .tile_columns = packed_tile_columns,
-      .tile_bytes = packed_tile_bytes,
-      .pack = pack_tiles,
+      .columns = V::kColumns,
+      .rows = V::kRows,
       .linear = linear<V>,
       .rms_norm = rms_norm<V>,
       .gate_silu = gate_silu<V>,

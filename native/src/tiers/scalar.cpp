@@ -337,17 +337,12 @@ void attend(const AttendArgs& a) {
   for (int query = a.query_begin; query < a.query_end; query++) attend_one(a, query);
 }
 
-int one_column(Format) { return 1; }
-std::size_t no_tile(Format, int) { return 0; }
-
 }  // namespace
 
 const Kernels& scalar_kernels() {
   static constexpr Kernels kernels{
       .name = "scalar",
-      .tile_columns = one_column,
-      .tile_bytes = no_tile,
-      .pack = nullptr,
+      .columns = 0,
       .linear = linear,
       .rms_norm = rms_norm,
       .gate_silu = gate_silu,

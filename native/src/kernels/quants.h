@@ -1,0 +1,118 @@
+// Packed quants: how thirty-two weights of a tile's columns (a chunk) lie in vectors.
+//
+// A vector has four bytes for each column: lane 4c + i belongs to column c. Group g of a chunk is its weights 4g ..
+// 4g+3, so that one vector of a group meets the same four activations in every column.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "base/half.h"
+
+namespace fucina {
+
+// Calls f<0>(), f<1>(), ... f<n-1>(): loops over registers must be gone before the compiler thinks of arrays.
+template <int n, class F>
+FUCINA_INLINE void unroll(F f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    (f.template operator()<i>(), ...);
+  }(std::make_integer_sequence<int, n>{});
+}
+#define FUCINA_EACH(i) [&]<int i>() __attribute__((always_inline))
+
+// One byte of a vector made of `bits` wide pieces: piece j comes from group `first + j * step`.
+template <int bits, class Code>
+FUCINA_INLINE void pack_pieces(Code code, int columns, int first, int step, int low_bit, std::uint8_t* out) {
+  for (int c = 0; c < columns; c++) {
+    for (int i = 0; i < 4; i++) {
+      int byte = 0;
+      for (int j = 0; j < 8 / bits; j++) {
+        byte |= (code(c, 4 * (first + j * step) + i) >> low_bit & ((1 << bits) - 1)) << (bits * j);
+      }
+      out[4 * c + i] = static_cast<std::uint8_t>(byte);
+    }
+  }
+}
+
+// Four bits: the nibbles of vector v are two groups `span` apart.
+template <int span>
+struct Nibbles {
+  static constexpr int kVectors = 4;
+  static constexpr int group_at(int turn) { return turn / (2 * span) * 2 * span + turn % 2 * span + turn % (2 * span) / 2; }
+
+  template <class Code>
+  static void pack(Code code, int columns, std::uint8_t* out) {
+    for (int v = 0; v < 4; v++) pack_pieces<4>(code, columns, v / span * 2 * span + v % span, span, 0, out + 4 * columns * v);
+  }
+  template <class V, int g>
+  FUCINA_INLINE typename V::U8 nibble(const std::uint8_t* chunk) {
+    const auto both = V::load_u8(chunk + (g / (2 * span) * span + g % span) * V::kVectorBytes);
+    return g % (2 * span) < span ? V::low_nibbles(both) : V::high_nibbles(both);
+  }
+};
+
+struct FourBits : Nibbles<4> {
+  static constexpr int kMost = 15;
+  template <class V>
+  using Sum = typename V::Sum;
+  template <class V, int g>
+  FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
+    return nibble<V, g>(chunk);
+  }
+};
+
+struct FiveBits : Nibbles<4> {
+  static constexpr int kMost = 31;
+  static constexpr int kVectors = 5;
+  template <class V>
+  using Sum = typename V::Sum;
+  template <class Code>
+  static void pack(Code code, int columns, std::uint8_t* out) {
+    Nibbles<4>::pack(code, columns, out);
+    pack_pieces<1>(code, columns, 0, 1, 4, out + 16 * columns);
+  }
+  template <class V, int g>
+  FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
+    return V::either(nibble<V, g>(chunk), V::template move_bits<g, 1, 4>(V::load_u8(chunk + 4 * V::kVectorBytes)));
+  }
+};
+
+struct SixBits : Nibbles<2> {
+  static constexpr int kMost = 63;
+  static constexpr int kVectors = 6;
+  template <class V>
+  using Sum = typename V::Sum;
+  template <class Code>
+  static void pack(Code code, int columns, std::uint8_t* out) {
+    Nibbles<2>::pack(code, columns, out);
+    for (int half = 0; half < 2; half++) pack_pieces<2>(code, columns, 4 * half, 1, 4, out + (16 + 4 * half) * columns);
+  }
+  template <class V, int g>
+  FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
+    const auto high = V::load_u8(chunk + (4 + g / 4) * V::kVectorBytes);
+    return V::either(nibble<V, g>(chunk), V::template move_bits<2 * (g % 4), 2, 4>(high));
+  }
+};
+
+// Whole signed bytes.
+struct Bytes {
+  static constexpr int kMost = 255;
+  static constexpr int kVectors = 8;
+  template <class V>
+  using Sum = typename V::ByteSum;
+  static constexpr int group_at(int turn) { return turn; }
+  template <class Code>
+  static void pack(Code code, int columns, std::uint8_t* out) {
+    for (int g = 0; g < 8; g++) {
+      for (int c = 0; c < columns; c++) {
+        for (int i = 0; i < 4; i++) out[4 * (g * columns + c) + i] = static_cast<std::uint8_t>(code(c, 4 * g + i) + 128);
+      }
+    }
+  }
+  template <class V, int g>
+  FUCINA_INLINE typename V::ByteWeights group(const std::uint8_t* chunk) {
+    return V::load_bytes_plus_128(chunk + g * V::kVectorBytes);
+  }
+};
+
+}  // namespace fucina
