@@ -156,6 +156,8 @@ void linear(const LinearArgs& a, int begin, int end) {
       return linear_blocks<V, TileQ5_K>(a, begin, end);
     case Format::Q6_K:
       return linear_blocks<V, KSix>(a, begin, end);
+    default:
+      return;  // no tiles: tile_bytes is 0 and the product comes from raw rows
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tiers/raw.h"
+
 namespace fucina {
 
 namespace {
@@ -12,11 +14,11 @@ constexpr int kPiecesPerThread = 8;
 }  // namespace
 
 PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const std::uint8_t* raw, int n_in, int n_out,
-                           int threads)
+                           int threads, bool repack)
     : format(weight_format), d_in(n_in), d_out(n_out), raw_(raw) {
-  const int columns = kernels.tile_columns(format);
+  const std::size_t tile_bytes = repack ? kernels.tile_bytes(format, d_in) : 0;
+  const int columns = tile_bytes ? kernels.tile_columns(format) : 1;
   tiles_ = (d_out + columns - 1) / columns;
-  const std::size_t tile_bytes = kernels.tile_bytes(format, d_in);
   if (tile_bytes == 0) return;
   packed_ = Buffer(tile_bytes * static_cast<std::size_t>(tiles_));
   const int piece = std::max(16, tiles_ / 1024);
@@ -112,7 +114,8 @@ void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows,
         .bias = p.bias.empty() ? nullptr : p.bias.data(),
         .accumulate = p.accumulate,
     };
-    kernels_.linear(args, first, last);
+    const auto linear = p.weight->reads_raw() ? linear_raw : kernels_.linear;
+    linear(args, first, last);
   }
 }
 
