@@ -81,7 +81,13 @@ def _q3_k(x: Floats) -> Bytes:
     steps = (d * scales)[:, :, None]
     quants = (_rounded(x.reshape(-1, 16, 16), steps, -4, 3) + np.int8(4)).astype(np.uint8).reshape(-1, 8, 32)
     return np.concatenate(
-        [_pack_planes(quants >> 2), _pack_pairs(quants & 3), _pack_q3_scales(scales), _half_bytes(d)], axis=1
+        [
+            _pack_planes(quants >> np.uint8(2)),
+            _pack_pairs(quants & np.uint8(3)),
+            _pack_q3_scales(scales),
+            _half_bytes(d),
+        ],
+        axis=1,
     )
 
 
@@ -93,7 +99,7 @@ def _q4_k(x: Floats) -> Bytes:
 def _q5_k(x: Floats) -> Bytes:
     head, quants = _k_head(x, 31)
     low = _pack_nibbles((quants & _LOW).reshape(-1, 4, 64)).reshape(-1, 128)
-    return np.concatenate([head, _pack_planes(quants >> 4), low], axis=1)
+    return np.concatenate([head, _pack_planes(quants >> np.uint8(4)), low], axis=1)
 
 
 def _q6_k(x: Floats) -> Bytes:
@@ -103,7 +109,7 @@ def _q6_k(x: Floats) -> Bytes:
     scales = _rounded(wanted, d, 0, 127)
     quants = (_rounded(sub, (d * scales)[:, :, None], -32, 31) + np.int8(32)).astype(np.uint8).reshape(-1, 2, 4, 32)
     low = _pack_nibbles((quants & _LOW).reshape(-1, 2, 128)).reshape(-1, 128)
-    high = _pack_pairs(quants.reshape(-1, 8, 32) >> 4)
+    high = _pack_pairs(quants.reshape(-1, 8, 32) >> np.uint8(4))
     return np.concatenate([low, high, scales.view(np.uint8), _half_bytes(d)], axis=1)
 
 
@@ -219,7 +225,9 @@ def _pack_nibbles(quants: Bytes) -> Bytes:
 def _pack_pairs(quants: Bytes) -> Bytes:
     """Two bits of each: (n, 8, 32) to (n, 64); rows 0 to 3 share the first 32 bytes, row j in bits 2j."""
     four = quants.reshape(-1, 2, 4, 32)
-    packed: Bytes = four[:, :, 0] | four[:, :, 1] << 2 | four[:, :, 2] << 4 | four[:, :, 3] << 6
+    packed: Bytes = (
+        four[:, :, 0] | four[:, :, 1] << np.uint8(2) | four[:, :, 2] << np.uint8(4) | four[:, :, 3] << np.uint8(6)
+    )
     return packed.reshape(-1, 64)
 
 

@@ -75,7 +75,8 @@ def _q8_0(blocks: Bytes) -> Floats:
 
 def _q2_k(blocks: Bytes) -> Floats:
     quants = _pairs(blocks[:, 16:80]).reshape(-1, 16, 16)
-    return _with_minima(_half(blocks, 80), _half(blocks, 82), blocks[:, :16] & 15, blocks[:, :16] >> 4, quants)
+    scales, minima = blocks[:, :16] & np.uint8(15), blocks[:, :16] >> np.uint8(4)
+    return _with_minima(_half(blocks, 80), _half(blocks, 82), scales, minima, quants)
 
 
 def _q3_k(blocks: Bytes) -> Floats:
@@ -92,7 +93,7 @@ def _q4_k(blocks: Bytes) -> Floats:
 
 def _q5_k(blocks: Bytes) -> Floats:
     low = _nibbles(blocks[:, 48:].reshape(-1, 4, 32)).reshape(-1, 8, 32)
-    quants = low | _planes(blocks[:, 16:48]) << 4
+    quants = low | _planes(blocks[:, 16:48]) << np.uint8(4)
     return _with_minima(_half(blocks, 0), _half(blocks, 2), *unpack_scales(blocks[:, 4:16]), quants)
 
 
@@ -131,8 +132,8 @@ def _with_minima(d: Floats, dmin: Floats, scales: Bytes, minima: Bytes, quants: 
 def _unpack_q3_scales(packed: Bytes) -> Bytes:
     """The sixteen 6-bit scales of Q3_K blocks: (n, 12) to (n, 16)."""
     shifts = np.array([0, 2, 4, 6], dtype=np.uint8).reshape(4, 1)
-    high = (packed[:, None, 8:] >> shifts & 3).reshape(-1, 16)
-    return _nibbles(packed[:, :8]) | high << 4
+    high = (packed[:, None, 8:] >> shifts & np.uint8(3)).reshape(-1, 16)
+    return _nibbles(packed[:, :8]) | high << np.uint8(4)
 
 
 def _signed_scales(scales: Bytes) -> Floats:
@@ -161,12 +162,12 @@ def _nibbles(packed: Bytes) -> Bytes:
 def _pairs(packed: Bytes) -> Bytes:
     """Two bits a weight: (n, 64) to (n, 8, 32); bits 2j of the first 32 bytes give row j, the others row 4 + j."""
     shifts = np.array([0, 2, 4, 6], dtype=np.uint8).reshape(1, 1, 4, 1)
-    return (packed.reshape(-1, 2, 1, 32) >> shifts & 3).reshape(-1, 8, 32)
+    return (packed.reshape(-1, 2, 1, 32) >> shifts & np.uint8(3)).reshape(-1, 8, 32)
 
 
 def _planes(packed: Bytes) -> Bytes:
     """One bit a weight: (n, 32) to (n, 8, 32); bit j of every byte gives row j."""
-    return packed[:, None, :] >> np.arange(8, dtype=np.uint8).reshape(8, 1) & 1
+    return packed[:, None, :] >> np.arange(8, dtype=np.uint8).reshape(8, 1) & np.uint8(1)
 
 
 def _bits(packed: Bytes) -> Bytes:
