@@ -22,8 +22,8 @@ SEED, STRIDE = 9, 8
 
 #: Root mean square of the difference as a share of the logits' spread. Both sides round the input of every product to
 #: int8 per block; the peer stores the scales of blocks of 32 as half floats, and a last bit can carry any value over a
-#: rounding boundary, a step of 1/127 of its block's largest. Measured: 0.018 to 0.030, on NumPy and natively. Two scales
-#: of Q3_K swapped give 1.3, one entry of IQ4's table off by five gives 0.14.
+#: rounding boundary, a step of 1/127 of its block's largest. Measured: 0.018 to 0.030, on NumPy and natively.
+#: Two scales of Q3_K swapped give 1.3, one entry of IQ4's table off by five gives 0.14.
 ROUNDED = 0.04
 
 

@@ -157,7 +157,7 @@ void linear(const LinearArgs& a, int begin, int end) {
     case Format::Q6_K:
       return linear_blocks<V, KSix>(a, begin, end);
     default:
-      return;  // no tiles: tile_bytes is 0 and the product comes from raw rows
+      return;  // read from raw rows (tiers/raw.h)
   }
 }
 

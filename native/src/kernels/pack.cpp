@@ -66,19 +66,6 @@ auto with_tile(Format format, Use use) {
   }
 }
 
-bool has_tiles(Format format) {
-  switch (format) {
-    case Format::Q2_K:
-    case Format::Q3_K:
-    case Format::IQ4_NL:
-    case Format::IQ4_XS:
-    case Format::MXFP4:
-      return false;
-    default:
-      return true;
-  }
-}
-
 bool is_float(Format format) { return format_info(format).activation == ActivationKind::Float; }
 
 }  // namespace
@@ -86,7 +73,6 @@ bool is_float(Format format) { return format_info(format).activation == Activati
 int packed_tile_columns(Format format) { return is_float(format) ? kFloatColumns : kColumns; }
 
 std::size_t packed_tile_bytes(Format format, int d_in) {
-  if (!has_tiles(format)) return 0;
   const auto n = static_cast<std::size_t>(d_in);
   if (is_float(format)) return n * kFloatColumns * static_cast<std::size_t>(format_info(format).block_bytes);
   return with_tile(format, [&]<class Tile>() { return n / Tile::kBlock * Tile::kBytes; });

@@ -11,15 +11,33 @@ namespace {
 // fetching.
 constexpr std::size_t kPieceBytes = 64 * 1024;
 constexpr int kPiecesPerThread = 8;
+
+// Formats that the tiers can pack; the others are read from their raw rows.
+bool has_tiles(Format format) {
+  switch (format) {
+    case Format::Q2_K:
+    case Format::Q3_K:
+    case Format::IQ4_NL:
+    case Format::IQ4_XS:
+    case Format::MXFP4:
+      return false;
+    default:
+      return true;
+  }
+}
+
 }  // namespace
 
 PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const std::uint8_t* raw, int n_in, int n_out,
                            int threads, bool repack)
     : format(weight_format), d_in(n_in), d_out(n_out), raw_(raw) {
-  const std::size_t tile_bytes = repack ? kernels.tile_bytes(format, d_in) : 0;
-  const int columns = tile_bytes ? kernels.tile_columns(format) : 1;
+  const std::size_t tile_bytes = repack && has_tiles(format) ? kernels.tile_bytes(format, d_in) : 0;
+  if (tile_bytes == 0) {
+    tiles_ = d_out;
+    return;
+  }
+  const int columns = kernels.tile_columns(format);
   tiles_ = (d_out + columns - 1) / columns;
-  if (tile_bytes == 0) return;
   packed_ = Buffer(tile_bytes * static_cast<std::size_t>(tiles_));
   const int piece = std::max(16, tiles_ / 1024);
   Team::Job(threads).share((tiles_ + piece - 1) / piece, [&](Turn turn) {
