@@ -38,8 +38,11 @@ std::size_t raw_bytes(Format format, int d_in, int d_out) {
 // One backend: a tier, a thread count, the room to prepare rows in, and the KV pool.
 class Backend {
  public:
-  Backend(int max_rows, int threads, const std::string& tier)
-      : kernels_(choose_tier(tier)), threads_(threads), workspace_(std::make_shared<Workspace>(max_rows, threads)) {
+  Backend(int max_rows, int threads, const std::string& tier, bool repack)
+      : kernels_(choose_tier(tier)),
+        threads_(threads),
+        repack_(repack),
+        workspace_(std::make_shared<Workspace>(max_rows, threads)) {
     require(max_rows >= 1 && threads >= 1 && threads < 1024, "max_rows and threads must be at least 1");
   }
 
@@ -64,7 +67,7 @@ class Backend {
     const auto f = static_cast<Format>(format);
     require(raw.size() == raw_bytes(f, d_in, d_out), "a weight's bytes do not fit its shape");
     nb::gil_scoped_release release;
-    return std::make_shared<PackedWeight>(kernels_, f, raw.data(), d_in, d_out, threads_);
+    return std::make_shared<PackedWeight>(kernels_, f, raw.data(), d_in, d_out, threads_, repack_);
   }
 
   std::shared_ptr<Op> embed(std::string name, const Bytes& raw, int format, int vocab, float scale,
@@ -192,6 +195,7 @@ class Backend {
 
   const Kernels& kernels_;
   const int threads_;
+  const bool repack_;
   std::shared_ptr<Workspace> workspace_;
   std::uint8_t* pool_ = nullptr;
   std::size_t n_blocks_ = 0, block_bytes_ = 0;
@@ -245,7 +249,8 @@ void bind_ops(nb::module_& m) {
           nb::arg("heads"), nb::arg("kv_heads"), nb::arg("d_head"), nb::arg("d_rotary"), nb::arg("halves"),
           nb::arg("scale"), nb::arg("window"));
   nb::class_<Backend>(m, "Backend", "A tier, a thread count and the rooms they work in.")
-      .def(nb::init<int, int, const std::string&>(), nb::arg("max_rows"), nb::arg("threads"), nb::arg("tier"))
+      .def(nb::init<int, int, const std::string&, bool>(), nb::arg("max_rows"), nb::arg("threads"), nb::arg("tier"),
+           nb::arg("repack"))
       .def_prop_ro("tier", &Backend::tier)
       .def_prop_ro("threads", &Backend::threads)
       .def("slab", &Backend::slab)

@@ -125,7 +125,14 @@ def test_stop_text_ends_the_answer_and_is_not_in_it(invoke, tiny_path: Path) -> 
 
 @pytest.mark.parametrize(
     "schedule",
-    [("--prefill-chunk", 1), ("--prefill-chunk", 7), ("--threads", 1), ("--threads", 2), ("--tier", "scalar")],
+    [
+        ("--prefill-chunk", 1),
+        ("--prefill-chunk", 7),
+        ("--threads", 1),
+        ("--threads", 2),
+        ("--tier", "scalar"),
+        ("--no-repack",),
+    ],
     ids=lambda words: "".join(map(str, words)),
 )
 def test_schedules_change_nothing(invoke, tiny_path: Path, schedule: tuple[object, ...]) -> None:

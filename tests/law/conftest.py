@@ -22,12 +22,12 @@ Logits = NDArray[np.float32]
 class Schedules:
     """One model on one tier and thread count, and the ways to compute the logits of every position of a prompt."""
 
-    def __init__(self, path: Path, tier: str, threads: int, *, kv_format: str = "f16") -> None:
+    def __init__(self, path: Path, tier: str, threads: int, *, kv_format: str = "f16", repack: bool = True) -> None:
         native = open_native()
         assert isinstance(native, Native)
         self.model: DecoderLM = load_causal_lm(
             open_gguf(path),
-            NativeOps(native.module, max_rows=512, threads=threads, tier=tier),
+            NativeOps(native.module, max_rows=512, threads=threads, tier=tier, repack=repack),
             kv_format=kv_format,
             kv_capacity_blocks=64,
         )
@@ -77,9 +77,26 @@ class Schedules:
 
 
 def tiers() -> list[str]:
-    """Every tier this machine runs, the scalar oracle first; none without the extension."""
+    """Every tier this machine runs, the scalar oracle first; without the extension the test is skipped."""
     native = open_native()
-    return [name for name, runs in native.module.tiers() if runs] if isinstance(native, Native) else []
+    if not isinstance(native, Native):
+        pytest.skip("the extension is not built")
+    return [name for name, runs in native.module.tiers() if runs]
+
+
+@pytest.fixture
+def assert_same_unpacked() -> Callable[..., None]:
+    """A function that computes a prompt on every tier, with and without repacking, and demands the same bits."""
+
+    def check(path: Path, ids: Sequence[int]) -> None:
+        expected = Schedules(path, "scalar", 1).chunked(ids, len(ids))
+        for tier in tiers():
+            for repack in (True, False):
+                run = Schedules(path, tier, 2, repack=repack)
+                for chunk in (7, len(ids)):
+                    assert_same_bits(run.chunked(ids, chunk), expected)
+
+    return check
 
 
 @pytest.fixture
@@ -88,8 +105,6 @@ def assert_law() -> Callable[..., None]:
 
     def check(path: Path, ids: Sequence[int], *, chunks: Sequence[int], slow_ids: int, kv_format: str = "f16") -> None:
         available = tiers()
-        if not available:
-            pytest.skip("the extension is not built")
         oracle = Schedules(path, "scalar", 2, kv_format=kv_format).chunked(ids[:slow_ids], 64)
         others = [list(reversed(ids))[:40], ids[3:60], ids[:7]]
         expected: Logits | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fucina.core.formats import F32, Q4_K, SUPPORTED, Format
+from fucina.core.formats import F16, F32, Q4_K, SUPPORTED, Format
 from fucina.storage.gguf import open_gguf
 from fucina.testing.tiny_gguf import FAMILIES, tiny_model
 from fucina.text.tokenizer import Tokenizer
@@ -42,6 +42,13 @@ def test_every_cache_format(tmp_path: Path, assert_law: Callable[..., None], fam
     path = tiny_model(tmp_path / "model.gguf", family, seed=7)
     ids = [int(i) for i in np.random.default_rng(7).integers(3, 250, 135)]
     assert_law(path, ids, chunks=(1, 7, 64, 512), slow_ids=70, kv_format=kv_format)
+
+
+@pytest.mark.parametrize("weight_format", [F16, Q4_K], ids=lambda f: f.name)
+def test_without_repacking(tmp_path: Path, assert_same_unpacked: Callable[..., None], weight_format: Format) -> None:
+    path = tiny_model(tmp_path / "model.gguf", "llama", format=weight_format, seed=8)
+    ids = [int(i) for i in np.random.default_rng(8).integers(3, 250, 24)]
+    assert_same_unpacked(path, ids)
 
 
 @pytest.mark.model

@@ -25,12 +25,22 @@ FormatInfo format_info(Format format) {
       return {32, sizeof(RawQ5_1), ActivationKind::Block32};
     case Format::Q8_0:
       return {32, sizeof(RawQ8_0), ActivationKind::Block32};
+    case Format::IQ4_NL:
+      return {32, sizeof(RawIQ4_NL), ActivationKind::Block32};
+    case Format::MXFP4:
+      return {32, sizeof(RawMXFP4), ActivationKind::Block32};
+    case Format::Q2_K:
+      return {256, sizeof(RawQ2_K), ActivationKind::Block256};
+    case Format::Q3_K:
+      return {256, sizeof(RawQ3_K), ActivationKind::Block256};
     case Format::Q4_K:
       return {256, sizeof(RawQ4_K), ActivationKind::Block256};
     case Format::Q5_K:
       return {256, sizeof(RawQ5_K), ActivationKind::Block256};
     case Format::Q6_K:
       return {256, sizeof(RawQ6_K), ActivationKind::Block256};
+    case Format::IQ4_XS:
+      return {256, sizeof(RawIQ4_XS), ActivationKind::Block256};
   }
   throw std::invalid_argument("no kernels for tensor format number " + std::to_string(static_cast<int>(format)));
 }
@@ -46,7 +56,7 @@ template <class Raw>
 void with_offset(const std::uint8_t* row, int n, int offset, float* out) {
   for (int i = 0; i < n; i++) {
     const Raw& b = blocks<Raw>(row)[i / 32];
-    out[i] = static_cast<float>(element(b, i % 32) - offset) * half_to_float(b.d);
+    out[i] = static_cast<float>(element(b, i % 32) - offset) * block_scale(b);
   }
 }
 
@@ -60,23 +70,22 @@ void with_minimum(const std::uint8_t* row, int n, float* out) {
 }
 
 template <class Raw>
-void k4(const std::uint8_t* row, int n, float* out) {
+void scaled_with_offset(const std::uint8_t* row, int n, int offset, float* out) {
   for (int i = 0; i < n; i++) {
     const Raw& b = blocks<Raw>(row)[i / 256];
-    const int k = i % 256;
-    const float scale = half_to_float(b.d) * static_cast<float>(scale_k4(b.scales, k / 32));
-    const float minimum = half_to_float(b.dmin) * static_cast<float>(min_k4(b.scales, k / 32));
-    const float scaled = scale * static_cast<float>(element(b, k));
-    out[i] = scaled - minimum;
+    const float scale = half_to_float(b.d) * static_cast<float>(sub_scale(b, i % 256));
+    out[i] = scale * static_cast<float>(element(b, i % 256) - offset);
   }
 }
 
-void k6(const std::uint8_t* row, int n, float* out) {
+template <class Raw>
+void scaled_with_minimum(const std::uint8_t* row, int n, float* out) {
   for (int i = 0; i < n; i++) {
-    const RawQ6_K& b = blocks<RawQ6_K>(row)[i / 256];
-    const int k = i % 256;
-    const float scale = half_to_float(b.d) * static_cast<float>(b.scales[k / 16]);
-    out[i] = scale * static_cast<float>(element(b, k) - 32);
+    const Raw& b = blocks<Raw>(row)[i / 256];
+    const float scale = half_to_float(b.d) * static_cast<float>(sub_scale(b, i % 256));
+    const float minimum = half_to_float(b.dmin) * static_cast<float>(sub_minimum(b, i % 256));
+    const float scaled = scale * static_cast<float>(element(b, i % 256));
+    out[i] = scaled - minimum;
   }
 }
 
@@ -105,16 +114,26 @@ void dequantize_row(Format format, const std::uint8_t* row, int d_in, float* out
       return with_offset<RawQ5_0>(row, d_in, 16, out);
     case Format::Q8_0:
       return with_offset<RawQ8_0>(row, d_in, 0, out);
+    case Format::IQ4_NL:
+      return with_offset<RawIQ4_NL>(row, d_in, 0, out);
+    case Format::MXFP4:
+      return with_offset<RawMXFP4>(row, d_in, 0, out);
     case Format::Q4_1:
       return with_minimum<RawQ4_1>(row, d_in, out);
     case Format::Q5_1:
       return with_minimum<RawQ5_1>(row, d_in, out);
     case Format::Q4_K:
-      return k4<RawQ4_K>(row, d_in, out);
+      return scaled_with_minimum<RawQ4_K>(row, d_in, out);
     case Format::Q5_K:
-      return k4<RawQ5_K>(row, d_in, out);
+      return scaled_with_minimum<RawQ5_K>(row, d_in, out);
+    case Format::Q2_K:
+      return scaled_with_minimum<RawQ2_K>(row, d_in, out);
+    case Format::Q3_K:
+      return scaled_with_offset<RawQ3_K>(row, d_in, 4, out);
     case Format::Q6_K:
-      return k6(row, d_in, out);
+      return scaled_with_offset<RawQ6_K>(row, d_in, 32, out);
+    case Format::IQ4_XS:
+      return scaled_with_offset<RawIQ4_XS>(row, d_in, 0, out);
   }
 }
 

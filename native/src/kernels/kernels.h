@@ -11,8 +11,8 @@
 
 namespace fucina {
 
-// The rows of a pass are computed in blocks of up to `most` rows, as few as can be and those alike: 7 rows with most = 4
-// are 4 and 3. A block's quantized rows lie interleaved, so that what one instruction after the other needs shares a
+// The rows of a pass are computed in blocks of up to `most` rows, as few as can be and those alike: 7 rows with most =
+// 4 are 4 and 3. A block's quantized rows lie interleaved, so that what one instruction after the other needs shares a
 // cache line: rows at equal distances would meet in the same bank of the cache.
 struct RowBlock {
   int first, rows;
@@ -27,8 +27,8 @@ constexpr int block_of_row(int n_rows, int most, int row) {
   return row < larger * (size + 1) ? row / (size + 1) : larger + (row - larger * (size + 1)) / size;
 }
 
-// Rows quantized per 32 values: x = d * q inside a block. Each array holds one row block after the other; within one, the
-// rows' groups (four q, or one scale or sum) alternate.
+// Rows quantized per 32 values: x = d * q inside a block. Each array holds one row block after the other; within one,
+// the rows' groups (four q, or one scale or sum) alternate.
 struct Rows32 {
   std::int8_t* q;     // d_in a row
   float* d;           // d_in / 32 a row
@@ -52,8 +52,8 @@ constexpr Rows32 at_row(Rows32 r, int d_in, RowBlock block, int row) {
 }
 constexpr Rows256 at_row(Rows256 r, int d_in, RowBlock block, int row) {
   const std::size_t first = block.first, values = d_in;
-  return {r.q + first * values + 4 * row, r.d + first * (values / 256) + row,
-          r.sum16 + first * (values / 16) + 2 * row, r.sum32 + first * (values / 32) + 2 * row};
+  return {r.q + first * values + 4 * row, r.d + first * (values / 256) + row, r.sum16 + first * (values / 16) + 2 * row,
+          r.sum32 + first * (values / 32) + 2 * row};
 }
 
 struct LinearArgs {
@@ -61,7 +61,6 @@ struct LinearArgs {
   const std::uint8_t* weights;  // packed tiles, or raw rows where the tier packs nothing
   int d_in, d_out;
   int rows;
-  int block_rows;  // the most rows of a row block
   const float* x;  // (rows, d_in), for float formats
   Rows32 rows32;
   Rows256 rows256;
@@ -106,7 +105,7 @@ struct Kernels {
 
   // Columns of a quantized weight that a packed tile interleaves (kernels/pack.h); 0: computes from raw rows.
   int columns;
-  // The most rows of a row block.
+  // The most rows of a row block; linear_raw (tiers/raw.h) wants blocks of one.
   int rows;
   // out[r][c] = x[r] . w[c] for the columns of tiles [begin, end); without tiles, for columns [begin, end).
   void (*linear)(const LinearArgs&, int begin, int end);

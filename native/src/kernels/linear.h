@@ -30,8 +30,9 @@ FUCINA_INLINE void finish(const LinearArgs& a, int row, int column, int columns,
 FUCINA_INLINE Rows32 rows_of(const LinearArgs& a, Rows32*) { return a.rows32; }
 FUCINA_INLINE Rows256 rows_of(const LinearArgs& a, Rows256*) { return a.rows256; }
 
+// One tile with the M rows of a row block. A function of its own: all of them in one would take compilers minutes.
 template <class V, class Tile, int M>
-FUCINA_INLINE void multiply_block(const LinearArgs& a, const std::uint8_t* tile, RowBlock block, int column) {
+[[gnu::noinline]] void multiply_block(const LinearArgs& a, const std::uint8_t* tile, RowBlock block, int column) {
   typename V::F y[M];
   const auto rows = at_row(rows_of(a, static_cast<typename Tile::Rows*>(nullptr)), a.d_in, block, 0);
   Tile::template dot<V, M>(tile, a.d_in / Tile::kBlock, rows, y);
@@ -55,9 +56,9 @@ void linear_blocks(const LinearArgs& a, int begin, int end) {
     for (int t = begin; t < end; t++) {
       for (int i = first; i < last; i++) {
         const RowBlock block = row_block(a.rows, V::kRows, i);
-        with_count<V::kRows>(block.rows, FUCINA_EACH(M) {
-          multiply_block<V, Tile, M>(a, a.weights + t * tile_bytes, block, t * V::kColumns);
-        });
+        with_count<V::kRows>(
+            block.rows,
+            FUCINA_EACH(M) { multiply_block<V, Tile, M>(a, a.weights + t * tile_bytes, block, t * V::kColumns); });
       }
     }
   }
@@ -89,7 +90,7 @@ struct PlainBF16 {
 };
 
 template <class V, class Plain, int M>
-FUCINA_INLINE void float_rows(const LinearArgs& a, const typename Plain::Element* tile, int row, int column) {
+[[gnu::noinline]] void float_rows(const LinearArgs& a, const typename Plain::Element* tile, int row, int column) {
   constexpr int vectors = kFloatColumns / V::kColumns;
   typename V::F acc[M][vectors];
   unroll<M>(FUCINA_EACH(m) { unroll<vectors>(FUCINA_EACH(j) { acc[m][j] = V::zero(); }); });
@@ -120,9 +121,9 @@ void linear_floats(const LinearArgs& a, int begin, int end) {
   for (int t = begin; t < end; t++) {
     for (int i = 0; i < row_blocks(a.rows, V::kFloatRows); i++) {
       const RowBlock block = row_block(a.rows, V::kFloatRows, i);
-      with_count<V::kFloatRows>(block.rows, FUCINA_EACH(M) {
-        float_rows<V, Plain, M>(a, weights + t * tile_elements, block.first, t * kFloatColumns);
-      });
+      with_count<V::kFloatRows>(
+          block.rows,
+          FUCINA_EACH(M) { float_rows<V, Plain, M>(a, weights + t * tile_elements, block.first, t * kFloatColumns); });
     }
   }
 }

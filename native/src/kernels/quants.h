@@ -14,9 +14,8 @@ namespace fucina {
 // Calls f<0>(), f<1>(), ... f<n-1>(): loops over registers must be gone before the compiler thinks of arrays.
 template <int n, class F>
 FUCINA_INLINE void unroll(F f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (f.template operator()<i>(), ...);
-  }(std::make_integer_sequence<int, n>{});
+  [&]<int... i>(std::integer_sequence<int, i...>)
+      __attribute__((always_inline)) { (f.template operator()<i>(), ...); }(std::make_integer_sequence<int, n>{});
 }
 #define FUCINA_EACH(i) [&]<int i>() __attribute__((always_inline))
 
@@ -38,11 +37,14 @@ FUCINA_INLINE void pack_pieces(Code code, int columns, int first, int step, int 
 template <int span>
 struct Nibbles {
   static constexpr int kVectors = 4;
-  static constexpr int group_at(int turn) { return turn / (2 * span) * 2 * span + turn % 2 * span + turn % (2 * span) / 2; }
+  static constexpr int group_at(int turn) {
+    return turn / (2 * span) * 2 * span + turn % 2 * span + turn % (2 * span) / 2;
+  }
 
   template <class Code>
   static void pack(Code code, int columns, std::uint8_t* out) {
-    for (int v = 0; v < 4; v++) pack_pieces<4>(code, columns, v / span * 2 * span + v % span, span, 0, out + 4 * columns * v);
+    for (int v = 0; v < 4; v++)
+      pack_pieces<4>(code, columns, v / span * 2 * span + v % span, span, 0, out + 4 * columns * v);
   }
   template <class V, int g>
   FUCINA_INLINE typename V::U8 nibble(const std::uint8_t* chunk) {
@@ -94,6 +96,78 @@ struct SixBits : Nibbles<2> {
   }
 };
 
+// Two bits: vector v holds groups 4v .. 4v+3.
+struct TwoBits {
+  static constexpr int kMost = 3;
+  static constexpr int kVectors = 2;
+  static constexpr int group_at(int turn) { return turn; }
+  template <class V>
+  using Sum = typename V::Sum;
+  template <class Code>
+  static void pack(Code code, int columns, std::uint8_t* out) {
+    for (int v = 0; v < 2; v++) pack_pieces<2>(code, columns, 4 * v, 1, 0, out + 4 * columns * v);
+  }
+  template <class V, int g>
+  FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
+    return V::template move_bits<2 * (g % 4), 2, 0>(V::load_u8(chunk + g / 4 * V::kVectorBytes));
+  }
+};
+
+struct ThreeBits : TwoBits {
+  static constexpr int kMost = 7;
+  static constexpr int kVectors = 3;
+  template <class Code>
+  static void pack(Code code, int columns, std::uint8_t* out) {
+    TwoBits::pack(code, columns, out);
+    pack_pieces<1>(code, columns, 0, 1, 2, out + 8 * columns);
+  }
+  template <class V, int g>
+  FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
+    const auto high = V::template move_bits<g, 1, 2>(V::load_u8(chunk + 2 * V::kVectorBytes));
+    return V::either(TwoBits::group<V, g>(chunk), high);
+  }
+};
+
+// The place of a value in a table of sixteen.
+template <const std::int8_t (&table)[16]>
+constexpr int index_of(int value) {
+  int i = 0;
+  while (table[i] != value) i++;
+  return i;
+}
+
+// Four bits that stand for the values of a table, any bytes.
+template <const std::int8_t (&table)[16]>
+struct ByteTable : Nibbles<4> {
+  static constexpr int kMost = 255;
+  template <class V>
+  using Sum = typename V::ByteSum;
+  template <class Value>
+  static void pack(Value value, int columns, std::uint8_t* out) {
+    Nibbles<4>::pack([&](int c, int k) { return index_of<table>(value(c, k)); }, columns, out);
+  }
+  template <class V, int g>
+  FUCINA_INLINE typename V::ByteWeights group(const std::uint8_t* chunk) {
+    return V::template look_up_bytes<table>(nibble<V, g>(chunk));
+  }
+};
+
+// Four bits that stand for the values of a table, -most .. most; `most` is left added to them.
+template <const std::int8_t (&table)[16], int most>
+struct SmallTable : Nibbles<4> {
+  static constexpr int kMost = 2 * most;
+  template <class V>
+  using Sum = typename V::Sum;
+  template <class Value>
+  static void pack(Value value, int columns, std::uint8_t* out) {
+    Nibbles<4>::pack([&](int c, int k) { return index_of<table>(value(c, k)); }, columns, out);
+  }
+  template <class V, int g>
+  FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
+    return V::template look_up_plus<table, most>(nibble<V, g>(chunk));
+  }
+};
+
 // Whole signed bytes.
 struct Bytes {
   static constexpr int kMost = 255;
@@ -105,7 +179,8 @@ struct Bytes {
   static void pack(Code code, int columns, std::uint8_t* out) {
     for (int g = 0; g < 8; g++) {
       for (int c = 0; c < columns; c++) {
-        for (int i = 0; i < 4; i++) out[4 * (g * columns + c) + i] = static_cast<std::uint8_t>(code(c, 4 * g + i) + 128);
+        for (int i = 0; i < 4; i++)
+          out[4 * (g * columns + c) + i] = static_cast<std::uint8_t>(code(c, 4 * g + i) + 128);
       }
     }
   }

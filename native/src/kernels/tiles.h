@@ -20,9 +20,35 @@ FUCINA_INLINE const std::uint16_t* halves_at(const std::uint8_t* p) {
 constexpr std::size_t round_up(std::size_t n, std::size_t grain) { return (n + grain - 1) / grain * grain; }
 
 template <class Raw, std::uint16_t Raw::* member>
-FUCINA_INLINE void pack_halves(const Raw* const* columns, int n_columns, std::uint8_t* out) {
-  for (int c = 0; c < n_columns; c++) std::memcpy(out + 2 * c, &(columns[c]->*member), 2);
+void pack_halves(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
+  for (int c = 0; c < columns; c++) std::memcpy(out + 2 * c, &(column_blocks[c]->*member), 2);
 }
+
+// The 16-bit scale of a block of 32.
+struct HalfScale {
+  template <class Raw>
+  static void pack(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
+    pack_halves<Raw, &Raw::d>(column_blocks, columns, out);
+  }
+  template <class V>
+  FUCINA_INLINE typename V::F load(const std::uint16_t* p) {
+    return V::load_half(p);
+  }
+};
+// A power of two, which a bfloat16 holds exactly.
+struct PowerScale {
+  template <class Raw>
+  static void pack(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
+    for (int c = 0; c < columns; c++) {
+      const auto bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(block_scale(*column_blocks[c])) >> 16);
+      std::memcpy(out + 2 * c, &bits, 2);
+    }
+  }
+  template <class V>
+  FUCINA_INLINE typename V::F load(const std::uint16_t* p) {
+    return V::load_bfloat(p);
+  }
+};
 
 // The integer products of one chunk with M rows. `settle<m, sub>(sum)` takes what a row has gathered over groups of one
 // sub-block; it is called as often as a sum must be emptied.
@@ -46,7 +72,7 @@ FUCINA_INLINE void multiply_chunk(const std::uint8_t* chunk, const std::int8_t* 
 
 // Blocks of 32 weights with a 16-bit scale, and an offset of all quants or a minimum.
 // Four blocks lie together, so that their quants are aligned: [d x4][m x4 if minimum][quants x4].
-template <class RawBlock, class Quants, int offset, bool minimum>
+template <class RawBlock, class Quants, int offset, bool minimum, class Scale = HalfScale>
 struct Blocks32 {
   using Raw = RawBlock;
   using Rows = Rows32;
@@ -64,7 +90,7 @@ struct Blocks32 {
     std::uint8_t* scales = tile + tile_bytes(four * kTogether, columns);
     Quants::pack([&](int c, int k) { return element(*column_blocks[c], k); }, columns,
                  scales + scale_bytes(columns) + in_four * quant_bytes(columns));
-    pack_halves<Raw, &Raw::d>(column_blocks, columns, scales + 2 * columns * in_four);
+    Scale::pack(column_blocks, columns, scales + 2 * columns * in_four);
     if constexpr (minimum) {
       pack_halves<Raw, &Raw::m>(column_blocks, columns, scales + 2 * columns * (kTogether + in_four));
     }
@@ -84,9 +110,9 @@ struct Blocks32 {
         typename V::I32 sum[M];
         unroll<M>(FUCINA_EACH(m) { sum[m] = V::zero_i32(); });
         multiply_chunk<V, Quants, M, 32>(tile, x.q + 32 * M * b, [&]<int m, int>(Sum s) __attribute__((always_inline)) {
-                                           sum[m] = V::add(sum[m], V::settle(s));
-                                         });
-        const auto scale = V::load_half(d);
+          sum[m] = V::add(sum[m], V::settle(s));
+        });
+        const auto scale = Scale::template load<V>(d);
         unroll<M>(FUCINA_EACH(m) {
           const int at = M * b + m;
           constexpr int excess = offset + V::template excess<Sum>();
@@ -113,10 +139,9 @@ FUCINA_INLINE typename V::I32 weigh_sums(const std::uint8_t* bytes, const std::i
   return total;
 }
 
-// Blocks of 256 weights in sub-blocks with integer scales. `Scales` knows the raw block: d, scale(j), and where there
-// are minima dmin and minimum(j).
+// Blocks of 256 weights in sub-blocks with integer scales (formats/elements.h: sub_scale and sub_minimum).
 // A block is [d][dmin if minima][scales][minima][quants].
-template <class RawBlock, class Quants, class Scales, int kSubBlock, int offset, bool minima>
+template <class RawBlock, class Quants, int kSubBlock, int offset, bool minima>
 struct Blocks256 {
   using Raw = RawBlock;
   using Rows = Rows256;
@@ -137,9 +162,10 @@ struct Blocks256 {
     std::uint8_t* scales = out + (minima ? 4 : 2) * columns;
     for (int s = 0; s < kSubs; s++) {
       for (int c = 0; c < columns; c++) {
-        scales[s * columns + c] = static_cast<std::uint8_t>(Scales::scale(*column_blocks[c], s));
+        scales[s * columns + c] = static_cast<std::uint8_t>(sub_scale(*column_blocks[c], s * kSubBlock));
         if constexpr (minima) {
-          scales[(kSubs + s) * columns + c] = static_cast<std::uint8_t>(Scales::minimum(*column_blocks[c], s));
+          const int least = sub_minimum(*column_blocks[c], s * kSubBlock);
+          scales[(kSubs + s) * columns + c] = static_cast<std::uint8_t>(least);
         }
       }
     }
@@ -189,28 +215,19 @@ struct Blocks256 {
   }
 };
 
-struct ScalesK4 {
-  template <class Raw>
-  static int scale(const Raw& b, int j) {
-    return scale_k4(b.scales, j);
-  }
-  template <class Raw>
-  static int minimum(const Raw& b, int j) {
-    return min_k4(b.scales, j);
-  }
-};
-struct ScalesK6 {
-  static int scale(const RawQ6_K& b, int j) { return b.scales[j]; }
-};
-
 using TileQ4_0 = Blocks32<RawQ4_0, FourBits, 8, false>;
 using TileQ4_1 = Blocks32<RawQ4_1, FourBits, 0, true>;
 using TileQ5_0 = Blocks32<RawQ5_0, FiveBits, 16, false>;
 using TileQ5_1 = Blocks32<RawQ5_1, FiveBits, 0, true>;
 using TileQ8_0 = Blocks32<RawQ8_0, Bytes, 0, false>;
-using TileQ4_K = Blocks256<RawQ4_K, FourBits, ScalesK4, 32, 0, true>;
-using TileQ5_K = Blocks256<RawQ5_K, FiveBits, ScalesK4, 32, 0, true>;
-using TileQ6_K = Blocks256<RawQ6_K, SixBits, ScalesK6, 16, 32, false>;
+using TileIQ4_NL = Blocks32<RawIQ4_NL, ByteTable<kIQ4Codes>, 0, false>;
+using TileMXFP4 = Blocks32<RawMXFP4, SmallTable<kE2M1Doubled, 12>, 12, false, PowerScale>;
+using TileQ2_K = Blocks256<RawQ2_K, TwoBits, 16, 0, true>;
+using TileQ3_K = Blocks256<RawQ3_K, ThreeBits, 16, 4, false>;
+using TileQ4_K = Blocks256<RawQ4_K, FourBits, 32, 0, true>;
+using TileQ5_K = Blocks256<RawQ5_K, FiveBits, 32, 0, true>;
+using TileQ6_K = Blocks256<RawQ6_K, SixBits, 16, 32, false>;
+using TileIQ4_XS = Blocks256<RawIQ4_XS, ByteTable<kIQ4Codes>, 32, 0, false>;
 
 // Calls `use` with the tile type of a quantized format.
 template <class Use>
@@ -224,14 +241,24 @@ FUCINA_INLINE auto with_tile(Format format, Use use) {
       return use.template operator()<TileQ5_0>();
     case Format::Q5_1:
       return use.template operator()<TileQ5_1>();
-    case Format::Q8_0:
-      return use.template operator()<TileQ8_0>();
+    case Format::IQ4_NL:
+      return use.template operator()<TileIQ4_NL>();
+    case Format::MXFP4:
+      return use.template operator()<TileMXFP4>();
+    case Format::Q2_K:
+      return use.template operator()<TileQ2_K>();
+    case Format::Q3_K:
+      return use.template operator()<TileQ3_K>();
     case Format::Q4_K:
       return use.template operator()<TileQ4_K>();
     case Format::Q5_K:
       return use.template operator()<TileQ5_K>();
-    default:
+    case Format::Q6_K:
       return use.template operator()<TileQ6_K>();
+    case Format::IQ4_XS:
+      return use.template operator()<TileIQ4_XS>();
+    default:
+      return use.template operator()<TileQ8_0>();
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include <array>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -75,8 +76,11 @@ struct Avx2 {
   FUCINA_INLINE I32 sub(I32 a, I32 b) { return {_mm256_sub_epi32(a.v, b.v)}; }
   template <int n>
   FUCINA_INLINE I32 times(I32 a) {
-    static_assert((n & (n - 1)) == 0);
-    return {_mm256_slli_epi32(a.v, std::countr_zero(static_cast<unsigned>(n)))};
+    if constexpr (std::has_single_bit(static_cast<unsigned>(n))) {
+      return {_mm256_slli_epi32(a.v, std::countr_zero(static_cast<unsigned>(n)))};
+    } else {
+      return {_mm256_mullo_epi32(a.v, _mm256_set1_epi32(n))};
+    }
   }
 
   // The integer products of packed tiles (kernels/quants.h).
@@ -129,9 +133,31 @@ struct Avx2 {
     return add(settle(s.low), {_mm256_madd_epi16(s.high.v, _mm256_set1_epi16(16))});
   }
   FUCINA_INLINE I32 settle(Sum s, Scale scale) { return {_mm256_madd_epi16(s.v, scale.v)}; }
+  FUCINA_INLINE I32 settle(ByteSum s, Scale scale) {
+    return add(settle(s.low, scale), settle(s.high, Scale{_mm256_slli_epi16(scale.v, 4)}));
+  }
   FUCINA_INLINE ByteWeights load_bytes_plus_128(const std::uint8_t* p) {
     const U8 w = load_u8(p);
     return {low_nibbles(w), high_nibbles(w)};
+  }
+  // (table[code] + plus) >> shift & mask for sixteen codes, at compile time.
+  template <const std::int8_t (&table)[16], int plus, int shift, int mask>
+  FUCINA_INLINE __m256i table_of() {
+    static constexpr auto kEntries = [] {
+      std::array<std::uint8_t, 16> entries{};
+      for (int i = 0; i < 16; i++) entries[i] = static_cast<std::uint8_t>((table[i] + plus) >> shift & mask);
+      return entries;
+    }();
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kEntries.data())));
+  }
+  template <const std::int8_t (&table)[16]>
+  FUCINA_INLINE ByteWeights look_up_bytes(U8 codes) {
+    return {{_mm256_shuffle_epi8(table_of<table, 128, 0, 15>(), codes.v)},
+            {_mm256_shuffle_epi8(table_of<table, 128, 4, 15>(), codes.v)}};
+  }
+  template <const std::int8_t (&table)[16], int plus>
+  FUCINA_INLINE U8 look_up_plus(U8 codes) {
+    return {_mm256_shuffle_epi8(table_of<table, plus, 0, 255>(), codes.v)};
   }
   FUCINA_INLINE Scale load_scales(const std::uint8_t* p) { return {interleave_i8(p, p).v}; }
 
@@ -147,7 +173,8 @@ struct Avx2 {
     return {_mm256_set1_epi32(bits)};
   }
   FUCINA_INLINE void fetch_ahead(const void* p, int bytes) {
-    if (0) for (int i = 0; i < bytes; i += 64) _mm_prefetch(static_cast<const char*>(p) + kFetchAhead + i, _MM_HINT_T0);
+    if (0)
+      for (int i = 0; i < bytes; i += 64) _mm_prefetch(static_cast<const char*>(p) + kFetchAhead + i, _MM_HINT_T0);
   }
   static constexpr int kFetchAhead = 2048;
 

@@ -141,7 +141,17 @@ struct Generic {
   FUCINA_INLINE I32 settle(Sum a) { FUCINA_LANES(I32, 8, a.s.v[2 * i] + a.s.v[2 * i + 1]); }
   FUCINA_INLINE I32 settle(ByteSum a) { return a.s; }
   FUCINA_INLINE I32 settle(Sum a, Scale scale) { return dot_pairs(a.s, scale.s); }
+  FUCINA_INLINE I32 settle(ByteSum a, Scale scale) { FUCINA_LANES(I32, 8, a.s.v[i] * scale.s.v[2 * i]); }
   FUCINA_INLINE ByteWeights load_bytes_plus_128(const std::uint8_t* p) { return {load_u8(p)}; }
+  // The values of a table for codes 0 .. 15: as whole bytes; as unsigned bytes with `plus` added.
+  template <const std::int8_t (&table)[16]>
+  FUCINA_INLINE ByteWeights look_up_bytes(U8 codes) {
+    return {look_up_plus<table, 128>(codes)};
+  }
+  template <const std::int8_t (&table)[16], int plus>
+  FUCINA_INLINE U8 look_up_plus(U8 codes) {
+    FUCINA_LANES(U8, 32, static_cast<std::uint8_t>(table[codes.v[i]] + plus));
+  }
   // One signed byte for each column.
   FUCINA_INLINE Scale load_scales(const std::uint8_t* p) { return {interleave_i8(p, p)}; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/pack.h"
+#include "tiers/raw.h"
 
 namespace fucina {
 
@@ -14,9 +15,9 @@ constexpr int kPiecesPerThread = 8;
 }  // namespace
 
 PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const std::uint8_t* raw, int n_in, int n_out,
-                           int threads)
+                           int threads, bool repack)
     : format(weight_format), d_in(n_in), d_out(n_out), raw_(raw) {
-  if (kernels.columns == 0) {
+  if (!repack || kernels.columns == 0) {
     tiles_ = d_out;
     return;
   }
@@ -53,6 +54,7 @@ LinearOp::LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<
                    std::vector<Projection> projections, bool only_logit_rows)
     : Op(std::move(op_name)),
       kernels_(kernels),
+      block_rows_(kernels.rows),
       workspace_(std::move(workspace)),
       x_(std::move(x)),
       norm_(std::move(norm)),
@@ -65,6 +67,7 @@ LinearOp::LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<
     rows32_ |= kind == ActivationKind::Block32;
     rows256_ |= kind == ActivationKind::Block256;
     total_tiles_ += p.weight->tiles();
+    if (p.weight->reads_raw()) block_rows_ = 1;
   }
 }
 
@@ -83,7 +86,7 @@ void LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot, in
     gate(source, gate_->up->row(source_row), n, own);
     x = own;
   }
-  const RowBlock block = row_block(n_rows, kernels_.rows, block_of_row(n_rows, kernels_.rows, slot));
+  const RowBlock block = row_block(n_rows, block_rows_, block_of_row(n_rows, block_rows_, slot));
   if (rows32_) kernels_.quantize32(x, n, at_row(rows.rows32(), n, block, slot - block.first), block.rows);
   if (rows256_) kernels_.quantize256(x, n, at_row(rows.rows256(), n, block, slot - block.first), block.rows);
 }
@@ -101,7 +104,6 @@ void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows,
         .d_in = p.weight->d_in,
         .d_out = p.weight->d_out,
         .rows = n_rows,
-        .block_rows = kernels_.rows,
         .x = x,
         .rows32 = rows.rows32(),
         .rows256 = rows.rows256(),
@@ -110,7 +112,8 @@ void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows,
         .bias = p.bias.empty() ? nullptr : p.bias.data(),
         .accumulate = p.accumulate,
     };
-    kernels_.linear(args, first, last);
+    const auto linear = p.weight->reads_raw() ? linear_raw : kernels_.linear;
+    linear(args, first, last);
   }
 }
 

@@ -10,13 +10,16 @@ namespace fucina {
 // A weight in the form its tier computes from: packed tiles, or the raw rows themselves.
 class PackedWeight {
  public:
-  // `raw` is borrowed: it must outlive the weight where the tier packs nothing (`reads_raw`).
-  PackedWeight(const Kernels& kernels, Format format, const std::uint8_t* raw, int d_in, int d_out, int threads);
+  // Packs where the tier has tiles for the format, unless `repack` is false. `raw` is borrowed: it must outlive the
+  // weight where nothing is packed (`reads_raw`).
+  PackedWeight(const Kernels& kernels, Format format, const std::uint8_t* raw, int d_in, int d_out, int threads,
+               bool repack);
 
   const Format format;
   const int d_in, d_out;
   const std::uint8_t* data() const { return packed_.data() ? packed_.data() : raw_; }
   bool reads_raw() const { return packed_.data() == nullptr; }
+  // Pieces that a product can be divided into: packed tiles, or columns.
   int tiles() const { return tiles_; }
   std::size_t bytes() const;
 
@@ -86,6 +89,7 @@ class LinearOp final : public Op {
   void multiply(const Workspace::Rows& rows, const float* x, int n_rows, int begin, int end) const;
 
   const Kernels& kernels_;
+  int block_rows_;  // the most rows of a row block; raw weights take rows one after the other
   std::shared_ptr<Workspace> workspace_;
   std::shared_ptr<Slab> x_;
   std::optional<NormWeights> norm_;

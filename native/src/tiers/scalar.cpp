@@ -1,11 +1,12 @@
-// The oracle: one value at a time, straight from the raw GGUF rows, in the order the law states and no other.
+// The oracle: one value at a time, in the order the law states and no other; its products are those of raw.cpp.
 // It shares nothing with the fast tiers but the element readers and the formula of exp.
 #include <cmath>
 #include <cstring>
 #include <vector>
 
-#include "formats/elements.h"
+#include "base/half.h"
 #include "kernels/elementary.h"
+#include "tiers/raw.h"
 #include "tiers/tiers.h"
 
 namespace fucina {
@@ -77,134 +78,33 @@ int sum_of(const std::int8_t* q, int n) {
   return total;
 }
 
-void quantize32(const float* x, int n, std::int8_t* q, float* d, float* d_sum, std::int32_t* sum) {
-  for (int b = 0; b < n / 32; b++) {
-    d[b] = quantize(x + 32 * b, 32, q + 32 * b);
-    sum[b] = sum_of(q + 32 * b, 32);
-    d_sum[b] = d[b] * static_cast<float>(sum[b]);
-  }
-}
-
-void quantize256(const float* x, int n, std::int8_t* q, float* d, std::int16_t* sum16, std::int16_t* sum32) {
-  for (int b = 0; b < n / 256; b++) d[b] = quantize(x + 256 * b, 256, q + 256 * b);
-  for (int i = 0; i < n / 16; i++) sum16[i] = static_cast<std::int16_t>(sum_of(q + 16 * i, 16));
-  for (int i = 0; i < n / 32; i++) sum32[i] = static_cast<std::int16_t>(sum_of(q + 32 * i, 32));
-}
-
-// Blocks of 32 with an offset: acc = fma(d_w * d_x, sum of (w - offset) * q, acc).
-template <class Raw>
-float product_offset(const std::uint8_t* raw, const LinearArgs& a, int row, int offset) {
-  const auto* w = reinterpret_cast<const Raw*>(raw);
-  const std::int8_t* q = a.rows32.q + static_cast<std::size_t>(row) * a.d_in;
-  const int n_blocks = a.d_in / 32;
-  float acc = 0.0f;
-  for (int b = 0; b < n_blocks; b++) {
-    int sum = 0;
-    for (int i = 0; i < 32; i++) sum += (element(w[b], i) - offset) * q[32 * b + i];
-    acc = std::fma(half_to_float(w[b].d) * a.rows32.d[row * n_blocks + b], static_cast<float>(sum), acc);
-  }
-  return acc;
-}
-
-// Blocks of 32 with a minimum: a second chain, acc_min = fma(m_w, d_x * sum of q, acc_min), added at the end.
-template <class Raw>
-float product_minimum(const std::uint8_t* raw, const LinearArgs& a, int row) {
-  const auto* w = reinterpret_cast<const Raw*>(raw);
-  float acc_min = 0.0f;
-  const int n_blocks = a.d_in / 32;
-  for (int b = 0; b < n_blocks; b++) {
-    const std::size_t at = static_cast<std::size_t>(row) * n_blocks + b;
-    const float d_sum = a.rows32.d[at] * static_cast<float>(sum_of(a.rows32.q + 32 * at, 32));
-    acc_min = std::fma(half_to_float(w[b].m), d_sum, acc_min);
-  }
-  return product_offset<Raw>(raw, a, row, 0) + acc_min;
-}
-
-// Blocks of 256 in sub-blocks of 32 with 6-bit scales and minima.
-template <class Raw>
-float product_k4(const std::uint8_t* raw, const LinearArgs& a, int row) {
-  const auto* w = reinterpret_cast<const Raw*>(raw);
-  const std::int8_t* q = a.rows256.q + static_cast<std::size_t>(row) * a.d_in;
-  const int n_blocks = a.d_in / 256;
-  float acc = 0.0f, acc_min = 0.0f;
-  for (int b = 0; b < n_blocks; b++) {
-    int sum = 0, minimum = 0;
-    for (int i = 0; i < 256; i++) {
-      sum += scale_k4(w[b].scales, i / 32) * element(w[b], i) * q[256 * b + i];
-      minimum += min_k4(w[b].scales, i / 32) * q[256 * b + i];
-    }
-    const float d = a.rows256.d[row * n_blocks + b];
-    acc = std::fma(half_to_float(w[b].d) * d, static_cast<float>(sum), acc);
-    acc_min = std::fma(half_to_float(w[b].dmin) * d, static_cast<float>(minimum), acc_min);
-  }
-  return acc - acc_min;
-}
-
-// Blocks of 256 in sub-blocks of 16 with 8-bit scales.
-float product_k6(const std::uint8_t* raw, const LinearArgs& a, int row) {
-  const auto* w = reinterpret_cast<const RawQ6_K*>(raw);
-  const std::int8_t* q = a.rows256.q + static_cast<std::size_t>(row) * a.d_in;
-  const int n_blocks = a.d_in / 256;
-  float acc = 0.0f;
-  for (int b = 0; b < n_blocks; b++) {
-    int sum = 0;
-    for (int i = 0; i < 256; i++) sum += w[b].scales[i / 16] * (element(w[b], i) - 32) * q[256 * b + i];
-    acc = std::fma(half_to_float(w[b].d) * a.rows256.d[row * n_blocks + b], static_cast<float>(sum), acc);
-  }
-  return acc;
-}
-
-template <class Load>
-float product_float(const LinearArgs& a, int row, Load load) {
-  float acc = 0.0f;
-  for (int k = 0; k < a.d_in; k++) acc = std::fma(load(k), a.x[static_cast<std::size_t>(row) * a.d_in + k], acc);
-  return acc;
-}
-
+// Group g of a row (n_in_group values) lies at g * n_in_group * rows: the row's block of rows is interleaved.
 template <class T>
-T read(const std::uint8_t* raw, int k) {
-  T value;
-  std::memcpy(&value, raw + sizeof(T) * static_cast<std::size_t>(k), sizeof(T));
-  return value;
+T& in_block(T* of_row, int n_in_group, int rows, int k) {
+  return of_row[k / n_in_group * n_in_group * rows + k % n_in_group];
 }
 
-float product(const LinearArgs& a, const std::uint8_t* raw, int row) {
-  switch (a.format) {
-    case Format::F32:
-      return product_float(a, row, [&](int k) { return read<float>(raw, k); });
-    case Format::F16:
-      return product_float(a, row, [&](int k) { return half_to_float(read<std::uint16_t>(raw, k)); });
-    case Format::BF16:
-      return product_float(a, row, [&](int k) { return bfloat_to_float(read<std::uint16_t>(raw, k)); });
-    case Format::Q4_0:
-      return product_offset<RawQ4_0>(raw, a, row, 8);
-    case Format::Q5_0:
-      return product_offset<RawQ5_0>(raw, a, row, 16);
-    case Format::Q8_0:
-      return product_offset<RawQ8_0>(raw, a, row, 0);
-    case Format::Q4_1:
-      return product_minimum<RawQ4_1>(raw, a, row);
-    case Format::Q5_1:
-      return product_minimum<RawQ5_1>(raw, a, row);
-    case Format::Q4_K:
-      return product_k4<RawQ4_K>(raw, a, row);
-    case Format::Q5_K:
-      return product_k4<RawQ5_K>(raw, a, row);
-    case Format::Q6_K:
-      return product_k6(raw, a, row);
+void quantize32(const float* x, int n, Rows32 row, int rows) {
+  for (int b = 0; b < n / 32; b++) {
+    std::int8_t q[32];
+    const float d = quantize(x + 32 * b, 32, q);
+    for (int i = 0; i < 32; i++) in_block(row.q, 4, rows, 32 * b + i) = q[i];
+    row.d[b * rows] = d;
+    row.sum[b * rows] = sum_of(q, 32);
+    row.d_sum[b * rows] = d * static_cast<float>(sum_of(q, 32));
   }
-  return 0.0f;
 }
 
-void linear(const LinearArgs& a, int begin, int end) {
-  const FormatInfo info = format_info(a.format);
-  const std::size_t row_bytes = static_cast<std::size_t>(a.d_in / info.block_weights) * info.block_bytes;
-  for (int column = begin; column < end; column++) {
-    for (int row = 0; row < a.rows; row++) {
-      float y = product(a, a.weights + column * row_bytes, row);
-      float* out = a.out + row * a.out_stride + column;
-      if (a.bias) y = y + a.bias[column];
-      *out = a.accumulate ? *out + y : y;
+void quantize256(const float* x, int n, Rows256 row, int rows) {
+  for (int b = 0; b < n / 256; b++) {
+    std::int8_t q[256];
+    row.d[b * rows] = quantize(x + 256 * b, 256, q);
+    for (int i = 0; i < 256; i++) in_block(row.q, 4, rows, 256 * b + i) = q[i];
+    for (int s = 0; s < 16; s++) {
+      in_block(row.sum16, 2, rows, 16 * b + s) = static_cast<std::int16_t>(sum_of(q + 16 * s, 16));
+    }
+    for (int s = 0; s < 8; s++) {
+      in_block(row.sum32, 2, rows, 8 * b + s) = static_cast<std::int16_t>(sum_of(q + 32 * s, 32));
     }
   }
 }
@@ -343,7 +243,8 @@ const Kernels& scalar_kernels() {
   static constexpr Kernels kernels{
       .name = "scalar",
       .columns = 0,
-      .linear = linear,
+      .rows = 1,
+      .linear = linear_raw,
       .rms_norm = rms_norm,
       .gate_silu = gate_silu,
       .gate_gelu = gate_gelu,

@@ -55,6 +55,7 @@ def command(
     context: options.Context = None,
     kv_format: options.KvFormat = "f16",
     prefill_chunk: options.PrefillChunk = 512,
+    repack: options.Repack = None,
 ) -> None:
     """Measure prefill and decode, and the share of the memory roof that decode reaches.
 
@@ -69,7 +70,7 @@ def command(
     path = find_model(model)
     sizes = model_bytes(path)
     roof = measure_read_bandwidth(threads=threads)
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk)
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack)
     loaded = open_model(str(path), machine)
     run = Bench(loaded, sizes.vocab, repeat)
     prefill_rates = {n: run.prefill_tok_per_s(n) for n in prefill or _PREFILL_SIZES}

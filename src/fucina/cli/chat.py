@@ -45,6 +45,7 @@ def command(
     context: options.Context = None,
     kv_format: options.KvFormat = "f16",
     prefill_chunk: options.PrefillChunk = 512,
+    repack: options.Repack = None,
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D or /bye leaves, /help lists the rest.
 
@@ -63,7 +64,7 @@ def command(
         seed=seed,
         stop=tuple(stop or ()),
     )
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk)
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack)
     loaded = open_model(model, machine)
     Talk(loaded, system, params).run()
 

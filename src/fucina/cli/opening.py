@@ -22,6 +22,7 @@ class Machine:
     context: int | None
     kv_format: str
     prefill_chunk: int
+    repack: bool | None
 
 
 def open_model(model: str, machine: Machine) -> Model:

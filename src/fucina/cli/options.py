@@ -112,6 +112,16 @@ KvFormat = Annotated[
     Literal["f16", "q8_0", "f32"],
     typer.Option("--kv-format", help="How the cache stores keys and values.", rich_help_panel=_MACHINE),
 ]
+Repack = Annotated[
+    bool | None,
+    typer.Option(
+        "--repack/--no-repack",
+        help="Copy weights into the layout of the kernels, or compute from the mapped file: less memory, slower, the "
+        "same text.",
+        show_default=False,
+        rich_help_panel=_MACHINE,
+    ),
+]
 PrefillChunk = Annotated[
     int,
     typer.Option(

@@ -47,6 +47,7 @@ def command(
     context: options.Context = None,
     kv_format: options.KvFormat = "f16",
     prefill_chunk: options.PrefillChunk = 512,
+    repack: options.Repack = None,
 ) -> None:
     """Answer one prompt: the text goes to stdout as it is made, statistics go to stderr.
 
@@ -72,7 +73,7 @@ def command(
         logprobs=logprobs,
     )
     text = given_text("--prompt", prompt)
-    loaded = open_model(model, Machine(threads, tier, backend, context, kv_format, prefill_chunk))
+    loaded = open_model(model, Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack))
     asked = text if raw else answer.messages(system, text)
     if as_json:
         _print_object(model, loaded, asked, params)

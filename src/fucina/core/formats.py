@@ -29,30 +29,42 @@ Q4_1 = Format(3, "Q4_1", 32, 20)
 Q5_0 = Format(6, "Q5_0", 32, 22)
 Q5_1 = Format(7, "Q5_1", 32, 24)
 Q8_0 = Format(8, "Q8_0", 32, 34)
+Q2_K = Format(10, "Q2_K", 256, 84)
+Q3_K = Format(11, "Q3_K", 256, 110)
 Q4_K = Format(12, "Q4_K", 256, 144)
 Q5_K = Format(13, "Q5_K", 256, 176)
 Q6_K = Format(14, "Q6_K", 256, 210)
+IQ4_NL = Format(20, "IQ4_NL", 32, 18)
+IQ4_XS = Format(23, "IQ4_XS", 256, 136)
 BF16 = Format(30, "BF16", 1, 2)
+MXFP4 = Format(39, "MXFP4", 32, 17)
+
+#: What the sixteen codes of IQ4_NL and IQ4_XS stand for, before any scale.
+IQ4_CODES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+#: Twice what the sixteen codes of MXFP4 stand for (OCP Microscaling Formats 1.0, E2M1), so that all are integers.
+E2M1_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 #: Formats that run, by GGUF type number.
-SUPPORTED: dict[int, Format] = {f.type_id: f for f in (F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K)}
+SUPPORTED: dict[int, Format] = {
+    f.type_id: f
+    for f in (
+        *(F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0),
+        *(Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4),
+    )
+}
 
 #: Names of formats that exist but do not run here, so that a refusal can name them.
 KNOWN_UNSUPPORTED: dict[int, str] = {
     4: "Q4_2 (removed)",
     5: "Q4_3 (removed)",
     9: "Q8_1",
-    10: "Q2_K",
-    11: "Q3_K",
     15: "Q8_K",
     16: "IQ2_XXS",
     17: "IQ2_XS",
     18: "IQ3_XXS",
     19: "IQ1_S",
-    20: "IQ4_NL",
     21: "IQ3_S",
     22: "IQ2_S",
-    23: "IQ4_XS",
     24: "I8",
     25: "I16",
     26: "I32",
@@ -64,7 +76,6 @@ KNOWN_UNSUPPORTED: dict[int, str] = {
     33: "Q4_0_8_8 (removed)",
     34: "TQ1_0",
     35: "TQ2_0",
-    39: "MXFP4",
     40: "NVFP4",
 }
 

@@ -32,6 +32,7 @@ def load(
     context: int | None = None,
     kv_format: str = "f16",
     prefill_chunk: int = 512,
+    repack: bool | None = None,
 ) -> Model:
     """Load a model: the path of a GGUF file, or a name such as 'smollm2', which is fetched on first use.
 
@@ -40,6 +41,8 @@ def load(
     context        tokens of a prompt and its answer together; None: what the model was made for.
     kv_format      of the cache: 'f16'; 'q8_0', about half the memory; 'f32', twice the memory and nothing rounded.
     prefill_chunk  prompt tokens computed in one pass. Like threads, tier and backend 'native' it changes speed only.
+    repack         weights into the layout that the tier computes fastest from; False: read them from the mapped file,
+                   which saves their copy and is slower. The same bits. None: as FUCINA_NO_REPACK says.
 
     Raises UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
     """
@@ -47,7 +50,8 @@ def load(
     gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model))
     tokenizer = Tokenizer.from_metadata(gguf.metadata, path=gguf.path)
     template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path)
-    ops = open_ops(max_rows=max(prefill_chunk, _LEAST_ROWS), threads=threads, tier=tier, backend=backend)
+    max_rows = max(prefill_chunk, _LEAST_ROWS)
+    ops = open_ops(max_rows=max_rows, threads=threads, tier=tier, backend=backend, repack=repack)
     n_blocks = _pool_blocks(gguf, context, kv_format)
     causal = load_causal_lm(gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=n_blocks)
     return Model(causal, ModelSpeech(tokenizer, template), config)

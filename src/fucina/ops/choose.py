@@ -18,12 +18,20 @@ class SlowBackendWarning(UserWarning):
     """The NumPy backend computes because the compiled one is not there."""
 
 
-def open_ops(*, max_rows: int, threads: int | None = None, tier: str | None = None, backend: str | None = None) -> Ops:
+def open_ops(
+    *,
+    max_rows: int,
+    threads: int | None = None,
+    tier: str | None = None,
+    backend: str | None = None,
+    repack: bool | None = None,
+) -> Ops:
     """A backend for passes of up to `max_rows` rows.
 
-    Arguments win over FUCINA_THREADS, FUCINA_CPU_TIER and FUCINA_BACKEND, and those over the machine: as many threads
-    as CPUs this process may use, the fastest tier that runs here, the compiled backend where it is built, else NumPy
-    with a SlowBackendWarning. Raises ConfigError for what cannot be.
+    Arguments win over FUCINA_THREADS, FUCINA_CPU_TIER, FUCINA_BACKEND and FUCINA_NO_REPACK, and those over the machine:
+    as many threads as CPUs this process may use, the fastest tier that runs here, the compiled backend where it is
+    built, else NumPy with a SlowBackendWarning. Without `repack` the compiled backend computes from the mapped file
+    instead of a copy in its own layout. Raises ConfigError for what cannot be.
     """
     settings = Settings.from_environment()
     backend = backend or settings.backend
@@ -45,7 +53,13 @@ def open_ops(*, max_rows: int, threads: int | None = None, tier: str | None = No
             stacklevel=2,
         )
         return ReferenceOps(max_rows)
-    return NativeOps(native.module, max_rows=max_rows, threads=threads, tier=tier or settings.cpu_tier)
+    return NativeOps(
+        native.module,
+        max_rows=max_rows,
+        threads=threads,
+        tier=tier or settings.cpu_tier,
+        repack=settings.repack if repack is None else repack,
+    )
 
 
 def describe_machine() -> dict[str, object]:

@@ -24,7 +24,7 @@ ROWS = [1, 2, 3, 4, 5, 7, 9, 17, 33, 64, 65, 67]
 
 
 def random_weight(weight_format: Format, d_out: int, d_in: int, seed: int) -> Weight:
-    """Random blocks whose f16 scales are ordinary numbers: any byte pattern is a valid quant, but not a valid scale."""
+    """Random blocks whose scales are ordinary numbers: any byte pattern is a valid quant, but not an ordinary scale."""
     rng = np.random.default_rng(seed)
     blocks = rng.integers(
         0, 256, (d_out * d_in // weight_format.block_weights, weight_format.block_bytes), dtype=np.uint8
@@ -40,18 +40,19 @@ def random_weight(weight_format: Format, d_out: int, d_in: int, seed: int) -> We
             .astype(np.uint16)
             .view(np.uint8)
         )
-    elif weight_format.name == "Q6_K":
-        blocks[:, 208:] = scale(len(blocks))
+    elif weight_format.name == "MXFP4":
+        blocks[:, 0] = rng.integers(117, 124, len(blocks))
     else:
-        blocks[:, :2] = scale(len(blocks))
-        if weight_format.name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K"):
-            blocks[:, 2:4] = scale(len(blocks))
+        at = {"Q2_K": 80, "Q3_K": 108, "Q6_K": 208}.get(weight_format.name, 0)
+        blocks[:, at : at + 2] = scale(len(blocks))
+        if weight_format.name in ("Q4_1", "Q5_1", "Q2_K", "Q4_K", "Q5_K"):
+            blocks[:, at + 2 : at + 4] = scale(len(blocks))
     return Weight("w", weight_format, (d_out, d_in), np.ascontiguousarray(blocks).reshape(-1))
 
 
-def open_tier(tier: str, threads: int = 1, max_rows: int = 80) -> NativeOps:
+def open_tier(tier: str, threads: int = 1, max_rows: int = 80, repack: bool = True) -> NativeOps:
     assert isinstance(native, Native)
-    ops = NativeOps(native.module, max_rows=max_rows, threads=threads, tier=tier)
+    ops = NativeOps(native.module, max_rows=max_rows, threads=threads, tier=tier, repack=repack)
     ops.bind_pool(KvPool(KvGeometry((LayerGeometry(1, 8),)), 4))
     return ops
 
@@ -90,6 +91,22 @@ def test_equals_scalar(tier: str, weight_format: Format) -> None:
         for rows in ROWS:
             fast = product(open_tier(tier, threads=2), weight, x[:rows], d_out)
             np.testing.assert_array_equal(fast.view(np.uint32), oracle[:rows].view(np.uint32))
+
+
+@pytest.mark.parametrize("weight_format", SUPPORTED.values(), ids=lambda f: f.name)
+@pytest.mark.parametrize("tier", TIERS)
+def test_without_repacking_equals_scalar(tier: str, weight_format: Format) -> None:
+    assert isinstance(native, Native)
+    weight = random_weight(weight_format, 21, 512, seed=4)
+    backend = native.module.Backend(max_rows=1, threads=1, tier=tier, repack=False)
+    bound = backend.weight(weight.data, weight_format.type_id, 512, 21)
+    assert bound.reads_raw
+    assert bound.n_bytes == weight.data.nbytes
+    x = np.random.default_rng(5).normal(0, 1, (19, 512)).astype(np.float32)
+    oracle = product(open_tier("scalar"), weight, x, 21, bias=True)
+    for rows in (1, 2, 19):
+        got = product(open_tier(tier, threads=2, repack=False), weight, x[:rows], 21, bias=True)
+        np.testing.assert_array_equal(got.view(np.uint32), oracle[:rows].view(np.uint32))
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gguf import quants as peer
 
-from fucina.core.formats import F32, Q4_K, Q8_0, SUPPORTED, Format
+from fucina.core.formats import F32, MXFP4, Q4_K, Q8_0, SUPPORTED, Format
 from fucina.errors import ShapeError, UnsupportedFormat
 from fucina.ops.reference.dequant import dequantize
 
@@ -35,15 +35,22 @@ def test_random_bytes_give_the_bits_of_the_gguf_package(fmt: Format) -> None:
 
 
 @pytest.mark.parametrize("scale", [0x0000, 0x8000, 0x0001, 0x83FF, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x3C00])
-@pytest.mark.parametrize("fmt", [f for f in FORMATS if f.block_weights > 1], ids=lambda f: f.name)
+@pytest.mark.parametrize("fmt", [f for f in FORMATS if f.block_weights > 1 and f != MXFP4], ids=lambda f: f.name)
 def test_extreme_scales_give_the_bits_of_the_gguf_package(fmt: Format, scale: int) -> None:
     rng = np.random.default_rng(scale)
     blocks = rng.integers(0, 256, size=(64, fmt.block_bytes), dtype=np.uint8)
     halves = np.frombuffer(np.uint16(scale).tobytes(), np.uint8)
-    scale_at = 208 if fmt.name == "Q6_K" else 0
+    scale_at = {"Q2_K": 80, "Q3_K": 108, "Q6_K": 208}.get(fmt.name, 0)
     blocks[:, scale_at : scale_at + 2] = halves
-    blocks[::2, 2:4] = halves  # where the format has minima, their scale
+    if fmt.name in ("Q4_1", "Q5_1", "Q2_K", "Q4_K", "Q5_K"):
+        blocks[::2, scale_at + 2 : scale_at + 4] = halves  # of the minima
     assert_same_bits(dequantize(blocks.reshape(-1), fmt), peer_weights(blocks.reshape(-1), fmt))
+
+
+def test_every_exponent_gives_the_bits_of_the_gguf_package() -> None:
+    blocks = np.random.default_rng(39).integers(0, 256, size=(256, MXFP4.block_bytes), dtype=np.uint8)
+    blocks[:, 0] = np.arange(256)
+    assert_same_bits(dequantize(blocks.reshape(-1), MXFP4), peer_weights(blocks.reshape(-1), MXFP4))
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)

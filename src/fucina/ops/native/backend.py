@@ -36,14 +36,20 @@ def _bound(op: Any) -> BoundOp:
 class NativeOps:
     """A backend over `fucina._native`: one instruction tier, one thread count (see ops/seam.py for the verbs)."""
 
-    def __init__(self, module: ModuleType, *, max_rows: int, threads: int, tier: str | None) -> None:
-        """Raises ConfigError for a tier that this build does not have or this processor cannot run."""
+    def __init__(
+        self, module: ModuleType, *, max_rows: int, threads: int, tier: str | None, repack: bool = True
+    ) -> None:
+        """With `repack`, weights are copied into the tiles of the tier; without, they are read where they lie, slower.
+
+        Raises ConfigError for a tier that this build does not have or this processor cannot run.
+        """
         self._module = module
         try:
-            self._backend = module.Backend(max_rows, threads, tier or "")
+            self._backend = module.Backend(max_rows, threads, tier or "", repack)
         except ValueError as error:
             raise ConfigError("instruction tier", got=tier, expected=str(error)) from None
         self._max_rows = max_rows
+        self.repack = repack
         self._borrowed: list[object] = []  # what bound ops read without owning
         self._pool: KvPool | None = None
         self._tape: tuple[Sequence[BoundOp], Any] | None = None

@@ -1,0 +1,12 @@
+// Products straight from the raw GGUF rows, without packing.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace fucina {
+
+// out[r][c] = x[r] . w[c] for the columns [begin, end), where `weights` are raw rows: one value at a time, in the order
+// the law states. The scalar oracle, and what every tier computes for a weight that is not packed.
+void linear_raw(const LinearArgs& a, int begin, int end);
+
+}  // namespace fucina
