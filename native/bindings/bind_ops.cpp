@@ -136,10 +136,11 @@ class Backend {
     require(head_bytes >= need, "attention: a head's share of a KV block is too small");
     require(k_offset + head_bytes * shape.kv_heads <= block_bytes_, "attention: K lies outside the block");
     require(v_offset + head_bytes * shape.kv_heads <= block_bytes_, "attention: V lies outside the block");
-    return std::make_shared<AttentionOp>(std::move(name), kernels_, threads_, shape,
-                                         KvLayout{pool_, block_bytes_, k_offset, v_offset, head_bytes, kv_format_},
-                                         std::move(q_norm), std::move(k_norm), std::move(q), std::move(k), std::move(v),
-                                         std::move(angles), std::move(out));
+    return std::make_shared<AttentionOp>(
+        std::move(name), kernels_, threads_, shape,
+        KvLayout{pool_, block_bytes_, k_offset, v_offset, head_bytes, static_cast<int>(n_blocks_), kv_format_},
+        std::move(q_norm), std::move(k_norm), std::move(q), std::move(k), std::move(v), std::move(angles),
+        std::move(out));
   }
 
   void run(const Tape& tape, const nb::tuple& spans) {

@@ -2,54 +2,107 @@
 //
 // Arithmetic, per query and block of 64 positions: scores are one fma chain over d_head ascending, times `scale`;
 // m = their maximum over visible positions, p = exp(score - m), l = sum of p (sixteen strided lanes), o = one fma chain
-// of p * v over positions ascending. Blocks combine in ascending order: M' = max(M, m), a = exp(M - M'), b = exp(m -
-// M'), L = fma(L, a, l * b), O = fma(O, a, o * b). The result is O / L. K is stored transposed, so that score lanes run
-// over positions.
+// of p * v over positions ascending. Blocks combine in ascending order inside stretches of 256 positions, and those in
+// ascending order: M' = max(M, m), a = exp(M - M'), b = exp(m - M'), L = fma(L, a, l * b), O = fma(O, a, o * b). The
+// result is O / L. K is stored transposed, so that score lanes run over positions.
+//
+// Several queries that see the same positions are computed together, reading K and V once.
 #pragma once
 
+#include "base/unroll.h"
 #include "kernels/kernels.h"
 #include "kernels/rows.h"
 
 namespace fucina {
 
 constexpr int kPositions = 64;
-constexpr int kStretchBlocks = 4;
 constexpr float kMinusInfinity = -__builtin_inff();
+// Queries computed together, and vectors of positions (or of d_head) that then have their sums in registers.
+constexpr int kQueriesAtOnce = 4;
+constexpr int vectors_for(int queries) { return queries == 1 ? 8 : queries <= 3 ? 4 : 2; }
+// From so many queries on, a task converts a block to f32 once instead of at every use.
+constexpr int kWidenFrom = 9;
 
-// One head's K (as (d_head, 64)) or V (as (64, d_head)) of a block to f32.
-template <class V>
-FUCINA_INLINE void widen(const std::uint8_t* block, int d_head, KvFormat format, bool transposed, float* out) {
+// One head's K or V of a block as the cache holds it: row i is d_head i of K (64 positions) or position i of V. `load`
+// gives values 8j .. 8j+7 of a row.
+struct Halves {
+  const std::uint8_t* block;
+  int width;
+  int row_bytes() const { return 2 * width; }
+  template <class V>
+  FUCINA_INLINE typename V::F load(Halves h, int i, int j) {
+    return V::load_half(reinterpret_cast<const std::uint16_t*>(h.block) + static_cast<std::size_t>(i) * h.width +
+                        8 * j);
+  }
+};
+struct Floats {
+  const std::uint8_t* block;
+  int width;
+  int row_bytes() const { return 4 * width; }
+  template <class V>
+  FUCINA_INLINE typename V::F load(Floats f, int i, int j) {
+    return V::load(reinterpret_cast<const float*>(f.block) + static_cast<std::size_t>(i) * f.width + 8 * j);
+  }
+};
+struct KeyBytes {
+  const std::uint8_t* block;
+  const float* scales;  // (d_head / 32, 64)
+  int row_bytes() const { return kPositions; }
+  template <class V>
+  FUCINA_INLINE typename V::F load(KeyBytes k, int i, int j) {
+    const auto* q = reinterpret_cast<const std::int8_t*>(k.block) + i * kPositions + 8 * j;
+    return V::mul(V::load_bytes(q), V::load(k.scales + i / 32 * kPositions + 8 * j));
+  }
+};
+struct ValueBytes {
+  const std::uint8_t* block;
+  const float* scales;  // (64, d_head / 32)
+  int width;
+  int row_bytes() const { return width; }
+  template <class V>
+  FUCINA_INLINE typename V::F load(ValueBytes v, int i, int j) {
+    const auto* q = reinterpret_cast<const std::int8_t*>(v.block) + static_cast<std::size_t>(i) * v.width + 8 * j;
+    return V::mul(V::load_bytes(q), V::set(v.scales[i * (v.width / 32) + j / 4]));
+  }
+};
+
+// Calls use(keys, values) for one head's part of a block.
+template <class Use>
+FUCINA_INLINE void with_block(const std::uint8_t* keys, const std::uint8_t* values, int d_head, KvFormat format,
+                              Use use) {
   const int n = kPositions * d_head;
-  if (format == KvFormat::F32) {
-    const auto* floats = reinterpret_cast<const float*>(block);
-    for (int i = 0; i < n; i += 8) V::store(out + i, V::load(floats + i));
-    return;
-  }
-  if (format == KvFormat::F16) {
-    const auto* halves = reinterpret_cast<const std::uint16_t*>(block);
-    for (int i = 0; i < n; i += 8) V::store(out + i, V::load_half(halves + i));
-    return;
-  }
-  const auto* bytes = reinterpret_cast<const std::int8_t*>(block);
-  const auto* scales = reinterpret_cast<const float*>(block + n);
-  for (int i = 0; i < n; i += 8) {
-    const auto q = V::load_bytes(bytes + i);
-    const auto d =
-        transposed ? V::load(scales + i / kPositions / 32 * kPositions + i % kPositions) : V::set(scales[i / 32]);
-    V::store(out + i, V::mul(q, d));
+  if (format == KvFormat::F32) return use(Floats{keys, kPositions}, Floats{values, d_head});
+  if (format == KvFormat::F16) return use(Halves{keys, kPositions}, Halves{values, d_head});
+  use(KeyBytes{keys, reinterpret_cast<const float*>(keys + n)},
+      ValueBytes{values, reinterpret_cast<const float*>(values + n), d_head});
+}
+
+template <class V, class Rows>
+FUCINA_INLINE void widen(Rows rows, int n_rows, int width, float* out) {
+  for (int i = 0; i < n_rows; i++) {
+    for (int j = 0; j < width / 8; j++) V::store(out + i * width + 8 * j, Rows::template load<V>(rows, i, j));
   }
 }
 
-// scores[64] = q . K, scaled; K is (d_head, 64).
-template <class V>
-FUCINA_INLINE void score(const float* q, const float* keys, int d_head, float scale, float* scores) {
-  typename V::F acc[8];
-  for (int j = 0; j < 8; j++) acc[j] = V::zero();
-  for (int d = 0; d < d_head; d++, keys += kPositions) {
-    const auto x = V::set(q[d]);
-    for (int j = 0; j < 8; j++) acc[j] = V::fma(x, V::load(keys + 8 * j), acc[j]);
+// scores[g * 64 + 8j ..] = q_g . K, scaled, for `vectors` vectors of positions from `first` on.
+template <class V, int G, int vectors, class Keys>
+FUCINA_INLINE void score(const float* const* q, Keys keys, int first, int d_head, float scale, const std::uint8_t* next,
+                         float* scores) {
+  typename V::F acc[G][vectors];
+  unroll<G>(FUCINA_EACH(g) { unroll<vectors>(FUCINA_EACH(j) { acc[g][j] = V::zero(); }); });
+  for (int d = 0; d < d_head; d++) {
+    if (first == 0) V::fetch(next + d * keys.row_bytes(), keys.row_bytes());
+    typename V::F x[G];
+    unroll<G>(FUCINA_EACH(g) { x[g] = V::set(q[g][d]); });
+    unroll<vectors>(FUCINA_EACH(j) {
+      const auto k = Keys::template load<V>(keys, d, first + j);
+      unroll<G>(FUCINA_EACH(g) { acc[g][j] = V::fma(x[g], k, acc[g][j]); });
+    });
   }
-  for (int j = 0; j < 8; j++) V::store(scores + 8 * j, V::mul(acc[j], V::set(scale)));
+  unroll<G>(FUCINA_EACH(g) {
+    unroll<vectors>(
+        FUCINA_EACH(j) { V::store(scores + g * kPositions + 8 * (first + j), V::mul(acc[g][j], V::set(scale))); });
+  });
 }
 
 // Scores of positions [begin, end) to weights exp(score - maximum), zero elsewhere. Returns the maximum; sum in *total.
@@ -73,17 +126,24 @@ FUCINA_INLINE float soften(float* scores, int begin, int end, float* total) {
   return lanes[0];
 }
 
-// out[lanes * 8] += over positions [begin, end) of p * v, for `lanes` vectors of one head from `values` on.
-template <class V, int lanes>
-FUCINA_INLINE void weigh(const float* p, const float* values, int d_head, int begin, int end, float* out) {
-  typename V::F acc[lanes];
-  for (int j = 0; j < lanes; j++) acc[j] = V::zero();
+// sums[g * d_head + 8j ..] = over positions [begin, end) of p_g * v, for `vectors` vectors of d_head from `first` on.
+template <class V, int G, int vectors, class Values>
+FUCINA_INLINE void weigh(const float* p, Values values, int first, int d_head, int begin, int end,
+                         const std::uint8_t* next, float* sums) {
+  typename V::F acc[G][vectors];
+  unroll<G>(FUCINA_EACH(g) { unroll<vectors>(FUCINA_EACH(j) { acc[g][j] = V::zero(); }); });
   for (int i = begin; i < end; i++) {
-    const auto x = V::set(p[i]);
-    const float* v = values + static_cast<std::size_t>(i) * d_head;
-    for (int j = 0; j < lanes; j++) acc[j] = V::fma(x, V::load(v + 8 * j), acc[j]);
+    if (first == 0) V::fetch(next + i * values.row_bytes(), values.row_bytes());
+    typename V::F x[G];
+    unroll<G>(FUCINA_EACH(g) { x[g] = V::set(p[g * kPositions + i]); });
+    unroll<vectors>(FUCINA_EACH(j) {
+      const auto v = Values::template load<V>(values, i, first + j);
+      unroll<G>(FUCINA_EACH(g) { acc[g][j] = V::fma(x[g], v, acc[g][j]); });
+    });
   }
-  for (int j = 0; j < lanes; j++) V::store(out + 8 * j, acc[j]);
+  unroll<G>(FUCINA_EACH(g) {
+    unroll<vectors>(FUCINA_EACH(j) { V::store(sums + g * d_head + 8 * (first + j), acc[g][j]); });
+  });
 }
 
 template <class V>
@@ -126,38 +186,95 @@ FUCINA_INLINE Visible visible(const AttendArgs& a, int i) {
   return {a.window > 0 && last > a.window ? last - a.window : 0, last};
 }
 
-// One block of K and V as f32, and room for its results.
-struct BlockRoom {
-  float *keys, *values, *scores, *sum;
+// What a query sees of a block: [begin, end), empty where begin >= end.
+struct Seen {
+  int begin, end;
+  friend bool operator==(Seen, Seen) = default;
+};
+FUCINA_INLINE Seen seen(const AttendArgs& a, int block, int query) {
+  const Visible all = visible(a, query);
+  const int begin = all.first - block * kPositions, end = all.last - block * kPositions;
+  return {begin > 0 ? begin : 0, end < kPositions ? end : kPositions};
+}
+
+// One thread's room: results of up to kQueriesAtOnce queries of one block.
+struct GroupRoom {
+  float *scores, *sums;
 };
 
-// Combine what query i sees of a block into its stretch.
-template <class V>
-FUCINA_INLINE void attend_block(const AttendArgs& a, const BlockRoom& room, int block, int i, Partial& stretch) {
-  const Visible seen = visible(a, i);
-  const int begin = seen.first > block * kPositions ? seen.first - block * kPositions : 0;
-  const int end = seen.last < (block + 1) * kPositions ? seen.last - block * kPositions : kPositions;
-  if (begin >= end) return;
+// What comes after this block in memory is fetched while it is computed.
+struct NextBlock {
+  const std::uint8_t *keys, *values;
+};
+
+// G queries from `query` on see the same part of a block: combine it into their stretches.
+template <class V, int G, class Keys, class Values>
+[[gnu::noinline]] void attend_group(const AttendArgs& a, Keys keys, Values values, NextBlock next, GroupRoom room,
+                                    Seen part, int query, Partial* stretches) {
+  constexpr int vectors = vectors_for(G);
   const int d = a.d_head;
-  score<V>(a.q + i / a.group * a.q_stride + i % a.group * d, room.keys, d, a.scale, room.scores);
-  Partial fresh{0.0f, 0.0f, room.sum};
-  fresh.top = soften<V>(room.scores, begin, end, &fresh.total);
+  const float* q[G];
+  unroll<G>(FUCINA_EACH(g) {
+    const int i = query + g;
+    q[g] = a.q + i / a.group * a.q_stride + i % a.group * d;
+  });
+  for (int j = 0; j < kPositions / 8; j += vectors) {
+    score<V, G, vectors>(q, keys, j, d, a.scale, next.keys, room.scores);
+  }
+  Partial fresh[G];
+  unroll<G>(FUCINA_EACH(g) {
+    fresh[g].sum = room.sums + g * d;
+    fresh[g].top = soften<V>(room.scores + g * kPositions, part.begin, part.end, &fresh[g].total);
+  });
   int j = 0;
-  for (; j + 64 <= d; j += 64) weigh<V, 8>(room.scores, room.values + j, d, begin, end, room.sum + j);
-  for (; j < d; j += 8) weigh<V, 1>(room.scores, room.values + j, d, begin, end, room.sum + j);
-  combine<V>(fresh, d, stretch);
+  for (; j + vectors <= d / 8; j += vectors) {
+    weigh<V, G, vectors>(room.scores, values, j, d, part.begin, part.end, next.values, room.sums);
+  }
+  for (; j < d / 8; j++) weigh<V, G, 1>(room.scores, values, j, d, part.begin, part.end, next.values, room.sums);
+  unroll<G>(FUCINA_EACH(g) { combine<V>(fresh[g], d, stretches[g]); });
+}
+
+template <class V, class Keys, class Values>
+FUCINA_INLINE void attend_block(const AttendArgs& a, Keys keys, Values values, NextBlock next, GroupRoom room,
+                                int block, Partial* stretches) {
+  for (int i = a.query_begin; i < a.query_end;) {
+    const Seen part = seen(a, block, i);
+    int n = 1;
+    while (n < kQueriesAtOnce && i + n < a.query_end && seen(a, block, i + n) == part) n++;
+    if (part.begin < part.end) {
+      with_count<kQueriesAtOnce>(
+          n, FUCINA_EACH(G) {
+            attend_group<V, G>(a, keys, values, next, room, part, i, stretches + (i - a.query_begin));
+          });
+    }
+    i += n;
+  }
+}
+
+template <class V>
+FUCINA_INLINE void write_result(const AttendArgs& a, int query, const Partial& result) {
+  float* out = a.out + query / a.group * a.out_stride + query % a.group * a.d_head;
+  for (int j = 0; j < a.d_head; j += 8) V::store(out + j, V::div(V::load(result.sum + j), V::set(result.total)));
+}
+
+// A stretch's sums of one query among `partials`.
+FUCINA_INLINE float* partial_at(const AttendArgs& a, int stretch, int query) {
+  const int queries = a.query_end - a.query_begin;
+  const std::size_t index = static_cast<std::size_t>(stretch) * queries + (query - a.query_begin);
+  return a.partials + index * static_cast<std::size_t>(a.d_head + 2);
 }
 
 template <class V>
 void attend(const AttendArgs& a) {
   const int n = a.query_end - a.query_begin, d = a.d_head;
-  float* next = a.scratch;
+  float* next_room = a.scratch;
   const auto take = [&](int floats) {
-    float* taken = next;
-    next += floats;
+    float* taken = next_room;
+    next_room += floats;
     return taken;
   };
-  const BlockRoom room{take(kPositions * d), take(kPositions * d), take(kPositions), take(d)};
+  float *wide_keys = take(kPositions * d), *wide_values = take(kPositions * d);
+  const GroupRoom room{take(kQueriesAtOnce * kPositions), take(kQueriesAtOnce * d)};
   Partial stretches[kQueriesPerTask], results[kQueriesPerTask];
   for (int i = 0; i < n; i++) {
     stretches[i].sum = take(d);
@@ -166,26 +283,49 @@ void attend(const AttendArgs& a) {
   }
   const int first_block = visible(a, a.query_begin).first / kPositions;
   const int last_block = (visible(a, a.query_end - 1).last - 1) / kPositions;
-  for (int block = first_block; block <= last_block; block++) {
-    if (block == first_block || block % kStretchBlocks == 0) {
-      for (int i = 0; i < n; i++) clear(d, stretches[i]);
+  const int first_stretch = first_block / kStretchBlocks, last_stretch = last_block / kStretchBlocks;
+  for (int stretch = a.partials ? a.stretch_begin : first_stretch;
+       stretch < (a.partials ? a.stretch_end : last_stretch + 1); stretch++) {
+    for (int i = 0; i < n; i++) clear(d, stretches[i]);
+    for (int block = stretch * kStretchBlocks; block < (stretch + 1) * kStretchBlocks; block++) {
+      if (block < first_block || block > last_block) continue;
+      const auto at = [&](int b) { return static_cast<std::size_t>(a.blocks[b]) * a.block_bytes; };
+      const std::size_t here = at(block), there = at(block < last_block ? block + 1 : block);
+      const NextBlock next{a.keys + there, a.values + there};
+      with_block(a.keys + here, a.values + here, d, a.format, [&](auto keys, auto values) {
+        if (n < kWidenFrom) return attend_block<V>(a, keys, values, next, room, block, stretches);
+        widen<V>(keys, d, kPositions, wide_keys);
+        widen<V>(values, kPositions, d, wide_values);
+        const auto* k = reinterpret_cast<const std::uint8_t*>(wide_keys);
+        const auto* v = reinterpret_cast<const std::uint8_t*>(wide_values);
+        attend_block<V>(a, Floats{k, kPositions}, Floats{v, d}, NextBlock{k, v}, room, block, stretches);
+      });
     }
-    const std::size_t at = static_cast<std::size_t>(a.blocks[block]) * a.block_bytes;
-    widen<V>(a.keys + at, d, a.format, true, room.keys);
-    widen<V>(a.values + at, d, a.format, false, room.values);
-    for (int i = 0; i < n; i++) attend_block<V>(a, room, block, a.query_begin + i, stretches[i]);
-    if (block == last_block || block % kStretchBlocks == kStretchBlocks - 1) {
-      for (int i = 0; i < n; i++) {
-        if (stretches[i].top != kMinusInfinity) combine<V>(stretches[i], d, results[i]);
+    for (int i = 0; i < n; i++) {
+      if (a.partials) {
+        float* out = partial_at(a, stretch, a.query_begin + i);
+        out[0] = stretches[i].top;
+        out[1] = stretches[i].total;
+        std::memcpy(out + 2, stretches[i].sum, sizeof(float) * static_cast<std::size_t>(d));
+      } else if (stretches[i].top != kMinusInfinity) {
+        combine<V>(stretches[i], d, results[i]);
       }
     }
   }
-  for (int i = 0; i < n; i++) {
-    const int row = (a.query_begin + i) / a.group, head = (a.query_begin + i) % a.group;
-    float* out = a.out + row * a.out_stride + head * d;
-    for (int j = 0; j < d; j += 8) {
-      V::store(out + j, V::div(V::load(results[i].sum + j), V::set(results[i].total)));
+  if (a.partials) return;
+  for (int i = 0; i < n; i++) write_result<V>(a, a.query_begin + i, results[i]);
+}
+
+template <class V>
+void gather(const AttendArgs& a) {
+  Partial result{0.0f, 0.0f, a.scratch};
+  for (int i = a.query_begin; i < a.query_end; i++) {
+    clear(a.d_head, result);
+    for (int stretch = a.stretch_begin; stretch < a.stretch_end; stretch++) {
+      float* partial = partial_at(a, stretch, i);
+      if (partial[0] != kMinusInfinity) combine<V>({partial[0], partial[1], partial + 2}, a.d_head, result);
     }
+    write_result<V>(a, i, result);
   }
 }
 

@@ -92,12 +92,18 @@ struct AttendArgs {
   std::size_t out_stride;
   int query_begin, query_end;
   float* scratch;  // attend_scratch_floats(d_head) floats, one thread's own
+  // Where not null, `attend` reads only stretches [stretch_begin, stretch_end) and leaves their sums here, for
+  // `gather`: (stretches of all positions, queries of the task, d_head + 2) floats.
+  float* partials;
+  int stretch_begin, stretch_end;
 };
 
 constexpr int kQueriesPerTask = 32;
+// Blocks of 64 positions combine inside stretches of 256, and those with one another.
+constexpr int kStretchBlocks = 4;
 
 constexpr std::size_t attend_scratch_floats(int d_head) {
-  return static_cast<std::size_t>(d_head) * (2 * 64 + 1 + 2 * kQueriesPerTask) + 64;
+  return static_cast<std::size_t>(d_head) * (2 * 64 + 4 + 2 * kQueriesPerTask) + 4 * 64;
 }
 
 struct Kernels {
@@ -125,6 +131,8 @@ struct Kernels {
   void (*store_kv)(const float* k, const float* v, int d_head, KvFormat format, int slot, std::uint8_t* k_block,
                    std::uint8_t* v_block);
   void (*attend)(const AttendArgs&);
+  // The results of all queries from the sums of all stretches.
+  void (*gather)(const AttendArgs&);
 };
 
 }  // namespace fucina

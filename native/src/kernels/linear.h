@@ -39,14 +39,6 @@ template <class V, class Tile, int M>
   unroll<M>(FUCINA_EACH(m) { finish<V>(a, block.first + m, column, a.d_out - column, y[m]); });
 }
 
-// Calls f<n>() for an n of 1 .. most.
-template <int most, class F>
-FUCINA_INLINE void with_count(int n, F f) {
-  unroll<most>(FUCINA_EACH(i) {
-    if (n == i + 1) f.template operator()<i + 1>();
-  });
-}
-
 template <class V, class Tile>
 void linear_blocks(const LinearArgs& a, int begin, int end) {
   const std::size_t tile_bytes = tile_size<Tile>(a.d_in, V::kColumns);
@@ -97,7 +89,6 @@ template <class V, class Plain, int M>
   const std::size_t d_in = a.d_in;
   const float* x = a.x + row * d_in;
   for (std::size_t k = 0; k < d_in; k++, tile += kFloatColumns) {
-    V::fetch_ahead(tile, kFloatColumns * sizeof(*tile));
     typename V::F activation[M];
     unroll<M>(FUCINA_EACH(m) { activation[m] = V::set(x[m * d_in + k]); });
     unroll<vectors>(FUCINA_EACH(j) {

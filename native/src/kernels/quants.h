@@ -5,19 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
-#include "base/half.h"
+#include "base/unroll.h"
 
 namespace fucina {
-
-// Calls f<0>(), f<1>(), ... f<n-1>(): loops over registers must be gone before the compiler thinks of arrays.
-template <int n, class F>
-FUCINA_INLINE void unroll(F f) {
-  [&]<int... i>(std::integer_sequence<int, i...>)
-      __attribute__((always_inline)) { (f.template operator()<i>(), ...); }(std::make_integer_sequence<int, n>{});
-}
-#define FUCINA_EACH(i) [&]<int i>() __attribute__((always_inline))
 
 // One byte of a vector made of `bits` wide pieces: piece j comes from group `first + j * step`.
 template <int bits, class Code>

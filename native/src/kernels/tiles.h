@@ -106,7 +106,6 @@ struct Blocks32 {
       tile += scale_bytes(V::kColumns);
       const int last = n_blocks < first + kTogether ? n_blocks : first + kTogether;
       for (int b = first; b < last; b++, tile += quant_bytes(V::kColumns), d += V::kColumns) {
-        V::fetch_ahead(tile, quant_bytes(V::kColumns));
         typename V::I32 sum[M];
         unroll<M>(FUCINA_EACH(m) { sum[m] = V::zero_i32(); });
         multiply_chunk<V, Quants, M, 32>(tile, x.q + 32 * M * b, [&]<int m, int>(Sum s) __attribute__((always_inline)) {
@@ -186,7 +185,6 @@ struct Blocks256 {
       typename V::I32 sum[M];
       unroll<M>(FUCINA_EACH(m) { sum[m] = V::zero_i32(); });
       for (int chunk = 0; chunk < 8; chunk++, tile += chunk_bytes(V::kColumns)) {
-        V::fetch_ahead(tile, chunk_bytes(V::kColumns));
         const auto scale = V::load_scales(scales + V::kColumns * (32 / kSubBlock) * chunk);
         const auto second = kSubBlock == 32 ? scale : V::load_scales(scales + V::kColumns * (2 * chunk + 1));
         multiply_chunk<V, Quants, M, kSubBlock>(tile, x.q + 32 * M * (8 * b + chunk),

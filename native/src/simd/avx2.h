@@ -26,6 +26,9 @@ struct Avx2 {
     __m256i v;
   };
 
+  FUCINA_INLINE void fetch(const void* p, int bytes) {
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch(static_cast<const char*>(p) + i, _MM_HINT_T0);
+  }
   FUCINA_INLINE F zero() { return _mm256_setzero_ps(); }
   FUCINA_INLINE F set(float x) { return _mm256_set1_ps(x); }
   FUCINA_INLINE F load(const float* p) { return _mm256_loadu_ps(p); }
@@ -172,12 +175,6 @@ struct Avx2 {
     std::memcpy(&bits, p, 4);
     return {_mm256_set1_epi32(bits)};
   }
-  FUCINA_INLINE void fetch_ahead(const void* p, int bytes) {
-    if (0)
-      for (int i = 0; i < bytes; i += 64) _mm_prefetch(static_cast<const char*>(p) + kFetchAhead + i, _MM_HINT_T0);
-  }
-  static constexpr int kFetchAhead = 2048;
-
   FUCINA_INLINE U8 load_u8(const std::uint8_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
   FUCINA_INLINE U8 low_nibbles(U8 a) { return {_mm256_and_si256(a.v, _mm256_set1_epi8(15))}; }
   FUCINA_INLINE U8 high_nibbles(U8 a) { return {_mm256_and_si256(_mm256_srli_epi16(a.v, 4), _mm256_set1_epi8(15))}; }

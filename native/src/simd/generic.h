@@ -52,6 +52,8 @@ struct Generic {
   for (int i = 0; i < n; i++) r.v[i] = expression; \
   return r
 
+  // The bytes at p are wanted soon.
+  FUCINA_INLINE void fetch(const void*, int) {}
   FUCINA_INLINE F zero() { return F{}; }
   FUCINA_INLINE F set(float x) { FUCINA_LANES(F, 8, x); }
   FUCINA_INLINE F load(const float* p) { FUCINA_LANES(F, 8, p[i]); }
@@ -165,8 +167,6 @@ struct Generic {
   }
   // The same two 16-bit values in every 32-bit lane.
   FUCINA_INLINE I16 set_pair(const std::int16_t* p) { FUCINA_LANES(I16, 16, p[i % 2]); }
-  // The next `bytes` of what streams past at p are wanted soon.
-  FUCINA_INLINE void fetch_ahead(const void*, int) {}
 
   FUCINA_INLINE U8 load_u8(const std::uint8_t* p) {
     U8 r;

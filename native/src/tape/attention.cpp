@@ -4,6 +4,13 @@
 
 namespace fucina {
 
+namespace {
+constexpr int kStretch = 64 * kStretchBlocks;
+constexpr int kStretchesPerPiece = 2;
+// Positions from which sharing them out is worth a second share.
+constexpr int kSplitFrom = 1024;
+}  // namespace
+
 AttentionOp::AttentionOp(std::string op_name, const Kernels& kernels, int threads, AttentionShape shape, KvLayout kv,
                          std::optional<NormWeights> q_norm, std::optional<NormWeights> k_norm, std::shared_ptr<Slab> q,
                          std::shared_ptr<Slab> k, std::shared_ptr<Slab> v, std::shared_ptr<Slab> angles,
@@ -19,7 +26,12 @@ AttentionOp::AttentionOp(std::string op_name, const Kernels& kernels, int thread
       v_(std::move(v)),
       angles_(std::move(angles)),
       out_(std::move(out)),
-      scratch_(sizeof(float) * attend_scratch_floats(shape.d_head) * static_cast<std::size_t>(threads)) {}
+      scratch_(sizeof(float) * attend_scratch_floats(shape.d_head) * static_cast<std::size_t>(threads)),
+      split_positions_(kv.n_blocks * 64),
+      partials_(threads == 1 ? 0
+                             : sizeof(float) * static_cast<std::size_t>(shape.kv_heads) *
+                                   static_cast<std::size_t>(partial_floats(kQueriesPerTask)) *
+                                   static_cast<std::size_t>((split_positions_ + kStretch - 1) / kStretch)) {}
 
 // Normalize and rotate what belongs to one KV head of one row, and write the row's position.
 void AttentionOp::store(const Span& span, int row, int kv_head) const {
@@ -40,10 +52,10 @@ void AttentionOp::store(const Span& span, int row, int kv_head) const {
                     block + kv_.v_offset);
 }
 
-void AttentionOp::attend(int thread, const Span& span, int kv_head, int begin, int end) const {
+AttendArgs AttentionOp::args(const Span& span, int kv_head, int begin, int end) const {
   const int d = shape_.d_head, group = shape_.heads / shape_.kv_heads;
   const std::size_t head = static_cast<std::size_t>(kv_head) * kv_.head_bytes;
-  kernels_.attend({
+  return {
       .keys = kv_.pool + kv_.k_offset + head,
       .values = kv_.pool + kv_.v_offset + head,
       .block_bytes = kv_.block_bytes,
@@ -60,29 +72,70 @@ void AttentionOp::attend(int thread, const Span& span, int kv_head, int begin, i
       .out_stride = static_cast<std::size_t>(out_->width),
       .query_begin = begin,
       .query_end = end,
-      .scratch = scratch_.as<float>() + static_cast<std::size_t>(thread) * attend_scratch_floats(d),
+      .scratch = nullptr,
+      .partials = nullptr,
+      .stretch_begin = 0,
+      .stretch_end = 0,
+  };
+}
+
+void AttentionOp::attend(int thread, AttendArgs a) const {
+  a.scratch = scratch_.as<float>() + static_cast<std::size_t>(thread) * attend_scratch_floats(shape_.d_head);
+  kernels_.attend(a);
+}
+
+// One row a span: whoever writes a KV head's new position also attends with it, and nobody waits in between.
+void AttentionOp::run_single_rows(Team::Job& job, const Pass& pass) {
+  const int kv_heads = shape_.kv_heads, group = shape_.heads / kv_heads;
+  job.share(pass.rows() * kv_heads, [&](Turn turn) {
+    const Span& span = pass.spans[static_cast<std::size_t>(turn.piece / kv_heads)];
+    store(span, 0, turn.piece % kv_heads);
+    for (int begin = 0; begin < group; begin += kQueriesPerTask) {
+      attend(turn.thread, args(span, turn.piece % kv_heads, begin, std::min(begin + kQueriesPerTask, group)));
+    }
+  });
+}
+
+// One span with few queries for many positions: threads take stretches of them, and the sums are combined afterwards.
+void AttentionOp::run_stretches(Team::Job& job, const Span& span) {
+  const int kv_heads = shape_.kv_heads, queries = span.rows * shape_.heads / kv_heads;
+  const int last = span.start + span.rows, first = shape_.window > 0 ? std::max(span.start + 1 - shape_.window, 0) : 0;
+  const int begin = first / kStretch, end = (last + kStretch - 1) / kStretch;
+  const std::size_t partials = static_cast<std::size_t>(partial_floats(queries)) * static_cast<std::size_t>(end);
+  const auto task = [&](int kv_head, int from, int to) {
+    AttendArgs a = args(span, kv_head, 0, queries);
+    a.partials = partials_.as<float>() + static_cast<std::size_t>(kv_head) * partials;
+    a.stretch_begin = from;
+    a.stretch_end = to;
+    return a;
+  };
+  const int parts = (end - begin + kStretchesPerPiece - 1) / kStretchesPerPiece;
+  job.share(parts * kv_heads, [&](Turn turn) {
+    const int from = begin + turn.piece % parts * kStretchesPerPiece;
+    attend(turn.thread, task(turn.piece / parts, from, std::min(from + kStretchesPerPiece, end)));
+  });
+  job.share(kv_heads, [&](Turn turn) {
+    AttendArgs a = task(turn.piece, begin, end);
+    a.scratch = scratch_.as<float>() + static_cast<std::size_t>(turn.thread) * attend_scratch_floats(shape_.d_head);
+    kernels_.gather(a);
   });
 }
 
 void AttentionOp::run(Team::Job& job, const Pass& pass) {
   const int kv_heads = shape_.kv_heads, group = shape_.heads / kv_heads;
   const int n_spans = static_cast<int>(pass.spans.size());
-  if (n_spans == pass.rows() && n_spans * kv_heads >= job.threads()) {
-    // One row a span: whoever writes a KV head's new position also attends with it, and nobody waits in between.
-    job.share(n_spans * kv_heads, [&](Turn turn) {
-      const Span& span = pass.spans[static_cast<std::size_t>(turn.piece / kv_heads)];
-      store(span, 0, turn.piece % kv_heads);
-      for (int begin = 0; begin < group; begin += kQueriesPerTask) {
-        attend(turn.thread, span, turn.piece % kv_heads, begin, std::min(begin + kQueriesPerTask, group));
-      }
-    });
-    return;
+  const Span& only = pass.spans[0];
+  const bool few = n_spans == 1 && only.rows * group <= kQueriesPerTask && kv_heads % job.threads() != 0;
+  const bool by_stretches = few && job.threads() > 1 && only.start >= kSplitFrom && only.start < split_positions_;
+  if (n_spans == pass.rows() && n_spans * kv_heads >= job.threads() && !by_stretches) {
+    return run_single_rows(job, pass);
   }
   job.share(pass.rows(), [&](Turn turn) {
     const Span* span = &pass.spans[0];
     while (turn.piece >= span->first_row + span->rows) span++;
     for (int h = 0; h < kv_heads; h++) store(*span, turn.piece - span->first_row, h);
   });
+  if (by_stretches) return run_stretches(job, only);
   const int per_piece = std::clamp(group * pass.rows() / job.threads(), 1, kQueriesPerTask);
   const auto chunks = [&](const Span& span) { return (span.rows * group + per_piece - 1) / per_piece; };
   int pieces = 0;
@@ -93,7 +146,7 @@ void AttentionOp::run(Team::Job& job, const Pass& pass) {
     for (; piece >= chunks(*span) * kv_heads; span++) piece -= chunks(*span) * kv_heads;
     // Late queries see the most, so the long pieces go first.
     const int begin = (chunks(*span) - 1 - piece / kv_heads) * per_piece;
-    attend(turn.thread, *span, piece % kv_heads, begin, std::min(begin + per_piece, span->rows * group));
+    attend(turn.thread, args(*span, piece % kv_heads, begin, std::min(begin + per_piece, span->rows * group)));
   });
 }
 

@@ -18,6 +18,7 @@ struct AttentionShape {
 struct KvLayout {
   std::uint8_t* pool;
   std::size_t block_bytes, k_offset, v_offset, head_bytes;
+  int n_blocks;
   KvFormat format;
 };
 
@@ -31,7 +32,11 @@ class AttentionOp final : public Op {
 
  private:
   void store(const Span& span, int row, int kv_head) const;
-  void attend(int thread, const Span& span, int kv_head, int begin, int end) const;
+  AttendArgs args(const Span& span, int kv_head, int query_begin, int query_end) const;
+  void attend(int thread, AttendArgs a) const;
+  void run_single_rows(Team::Job& job, const Pass& pass);
+  void run_stretches(Team::Job& job, const Span& span);
+  int partial_floats(int queries) const { return queries * (shape_.d_head + 2); }
 
   const Kernels& kernels_;
   const AttentionShape shape_;
@@ -39,6 +44,8 @@ class AttentionOp final : public Op {
   std::optional<NormWeights> q_norm_, k_norm_;
   std::shared_ptr<Slab> q_, k_, v_, angles_, out_;
   Buffer scratch_;
+  int split_positions_;  // most positions that a sequence can have: those of the pool
+  Buffer partials_;      // committed by the system when first used
 };
 
 }  // namespace fucina

@@ -23,6 +23,7 @@ constexpr Kernels lane_kernels(const char* name) {
       .rotate = rotate<V>,
       .store_kv = store_kv<V>,
       .attend = attend<V>,
+      .gather = gather<V>,
   };
 }
 

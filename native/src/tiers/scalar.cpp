@@ -1,5 +1,6 @@
 // The oracle: one value at a time, in the order the law states and no other; its products are those of raw.cpp.
 // It shares nothing with the fast tiers but the element readers and the formula of exp.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -185,7 +186,12 @@ void combine(const Partial& fresh, Partial& into) {
   }
 }
 
-// The visible positions [first, last) of one block.
+// The positions that a query sees: [first, last).
+struct Visible {
+  int first, last;
+};
+
+// Those of one block.
 Partial attend_block(const AttendArgs& a, const float* q, int block, int first, int last) {
   const std::size_t at = static_cast<std::size_t>(a.blocks[block]) * a.block_bytes;
   Partial result;
@@ -214,27 +220,62 @@ Partial attend_block(const AttendArgs& a, const float* q, int block, int first, 
   return result;
 }
 
-void attend_one(const AttendArgs& a, int query) {
-  const int row = query / a.group, head = query % a.group;
-  const float* q = a.q + row * a.q_stride + head * a.d_head;
-  float* out = a.out + row * a.out_stride + head * a.d_head;
-  const int last = a.start + row + 1;
-  const int first = a.window > 0 && last > a.window ? last - a.window : 0;
-  const std::vector<float> zeros(static_cast<std::size_t>(a.d_head), 0.0f);
-  Partial result{.sum = zeros};
-  for (int stretch = first / 256; stretch <= (last - 1) / 256; stretch++) {
-    Partial of_stretch{.sum = zeros};
-    for (int block = stretch * 4; block < stretch * 4 + 4; block++) {
-      if (block * 64 >= last || block * 64 + 64 <= first) continue;
-      combine(attend_block(a, q, block, first, last), of_stretch);
-    }
-    combine(of_stretch, result);
+Visible visible(const AttendArgs& a, int query) {
+  const int last = a.start + query / a.group + 1;
+  return {a.window > 0 && last > a.window ? last - a.window : 0, last};
+}
+
+Partial attend_stretch(const AttendArgs& a, int query, int stretch) {
+  const float* q = a.q + query / a.group * a.q_stride + query % a.group * a.d_head;
+  const auto [first, last] = visible(a, query);
+  Partial result{.sum = std::vector<float>(static_cast<std::size_t>(a.d_head), 0.0f)};
+  for (int block = stretch * kStretchBlocks; block < (stretch + 1) * kStretchBlocks; block++) {
+    if (block * 64 >= last || block * 64 + 64 <= first) continue;
+    combine(attend_block(a, q, block, first, last), result);
   }
+  return result;
+}
+
+void write_result(const AttendArgs& a, int query, const Partial& result) {
+  float* out = a.out + query / a.group * a.out_stride + query % a.group * a.d_head;
   for (int i = 0; i < a.d_head; i++) out[i] = result.sum[static_cast<std::size_t>(i)] / result.total;
 }
 
+float* partial_at(const AttendArgs& a, int stretch, int query) {
+  const int place = stretch * (a.query_end - a.query_begin) + query - a.query_begin;
+  return a.partials + static_cast<std::size_t>(place) * static_cast<std::size_t>(a.d_head + 2);
+}
+
 void attend(const AttendArgs& a) {
-  for (int query = a.query_begin; query < a.query_end; query++) attend_one(a, query);
+  for (int query = a.query_begin; query < a.query_end; query++) {
+    const auto [first, last] = visible(a, query);
+    Partial result{.sum = std::vector<float>(static_cast<std::size_t>(a.d_head), 0.0f)};
+    const int begin = a.partials ? a.stretch_begin : first / 256, end = a.partials ? a.stretch_end : (last + 255) / 256;
+    for (int stretch = begin; stretch < end; stretch++) {
+      const Partial fresh = attend_stretch(a, query, stretch);
+      if (a.partials) {
+        float* out = partial_at(a, stretch, query);
+        out[0] = fresh.top;
+        out[1] = fresh.total;
+        std::copy(fresh.sum.begin(), fresh.sum.end(), out + 2);
+      } else if (fresh.top != -INFINITY) {
+        combine(fresh, result);
+      }
+    }
+    if (!a.partials) write_result(a, query, result);
+  }
+}
+
+void gather(const AttendArgs& a) {
+  for (int query = a.query_begin; query < a.query_end; query++) {
+    Partial result{.sum = std::vector<float>(static_cast<std::size_t>(a.d_head), 0.0f)};
+    for (int stretch = a.stretch_begin; stretch < a.stretch_end; stretch++) {
+      const float* partial = partial_at(a, stretch, query);
+      if (partial[0] == -INFINITY) continue;
+      combine({partial[0], partial[1], {partial + 2, partial + 2 + a.d_head}}, result);
+    }
+    write_result(a, query, result);
+  }
 }
 
 }  // namespace
@@ -254,6 +295,7 @@ const Kernels& scalar_kernels() {
       .rotate = rotate,
       .store_kv = store_kv,
       .attend = attend,
+      .gather = gather,
   };
   return kernels;
 }
