@@ -218,7 +218,8 @@ template <class V, int G, class Keys, class Values>
     const int i = query + g;
     q[g] = a.q + i / a.group * a.q_stride + i % a.group * d;
   });
-  for (int j = 0; j < kPositions / 8; j += vectors) {
+  // Scores past the last visible position are replaced below.
+  for (int j = 0; 8 * j < part.end; j += vectors) {
     score<V, G, vectors>(q, keys, j, d, a.scale, next.keys, room.scores);
   }
   Partial fresh[G];

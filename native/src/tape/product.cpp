@@ -10,7 +10,7 @@ namespace fucina {
 namespace {
 // Tiles taken at a time: small enough for the second-level cache and for fair shares, large enough to be worth
 // fetching.
-constexpr std::size_t kPieceBytes = 64 * 1024;
+constexpr std::size_t kPieceBytes = 16 * 1024;
 constexpr int kPiecesPerThread = 8;
 }  // namespace
 

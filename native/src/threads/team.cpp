@@ -17,8 +17,9 @@ constexpr auto kSpinBeforeSleep = std::chrono::microseconds(200);
 constexpr std::uint64_t kPieceMask = Team::kMostPieces;
 
 std::uint64_t next_piece(std::uint64_t word) { return word & kPieceMask; }
-std::uint64_t piece_count(std::uint64_t word) { return (word >> 20) & kPieceMask; }
+std::uint64_t end_piece(std::uint64_t word) { return (word >> 20) & kPieceMask; }
 int thread_count(std::uint64_t word) { return static_cast<int>((word >> 40) & 1023); }
+constexpr std::uint64_t kOneFromEnd = std::uint64_t{1} << 20;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -82,35 +83,58 @@ void Team::share(int threads, int pieces, Call call, const void* context) {
   context_ = context;
   share_number_++;
   done_.store(0, std::memory_order_relaxed);
-  word_.store(
-      (share_number_ << 50) | (static_cast<std::uint64_t>(threads) << 40) | (static_cast<std::uint64_t>(pieces) << 20),
-      std::memory_order_release);
+  const auto bound = [&](int thread) {
+    return static_cast<std::uint64_t>(pieces) * static_cast<std::uint64_t>(thread) /
+           static_cast<std::uint64_t>(threads);
+  };
+  const std::uint64_t both = (share_number_ << 50) | (static_cast<std::uint64_t>(threads) << 40);
+  for (int t = threads - 1; t >= 0; t--) {
+    ranges_[static_cast<std::size_t>(t)].word.store(both | (bound(t + 1) << 20) | bound(t), std::memory_order_release);
+  }
   take_pieces(0);
   for (int spins = 0; done_.load(std::memory_order_acquire) != pieces; spins++) wait_a_little(spins);
 }
 
-// Takes and does pieces until none is left; returns how many.
-int Team::take_pieces(int thread) {
-  int taken = 0;
-  std::uint64_t word = word_.load(std::memory_order_acquire);
-  std::uint64_t share_before = 0;
-  while (thread < thread_count(word) && next_piece(word) < piece_count(word)) {
-    if (!word_.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+// Takes one piece and does it: the first of the thread's own range, the last of another's.
+bool Team::take_one(std::atomic<std::uint64_t>& from, int thread, bool own) {
+  std::uint64_t word = from.load(std::memory_order_acquire);
+  while (thread < thread_count(word) && next_piece(word) < end_piece(word)) {
+    const std::uint64_t rest = own ? word + 1 : word - kOneFromEnd;
+    if (!from.compare_exchange_weak(word, rest, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
     // Holding a piece, its share cannot end: call_ and context_ are this share's.
-    const bool first = share_number_ != share_before;
-    share_before = share_number_;
-    call_(context_, Turn{thread, static_cast<int>(next_piece(word)), first});
-    done_.fetch_add(1, std::memory_order_acq_rel);
-    taken++;
-    word = word_.load(std::memory_order_acquire);
+    Range& range = ranges_[static_cast<std::size_t>(thread)];
+    const bool first = range.last_share != share_number_;
+    range.last_share = share_number_;
+    const auto piece = static_cast<int>(own ? next_piece(word) : end_piece(rest));
+    call_(context_, Turn{thread, piece, first, own && next_piece(rest) == end_piece(rest)});
+    return true;
   }
-  return taken;
+  return false;
+}
+
+// Takes and does pieces until none is left; whether there were any.
+bool Team::take_pieces(int thread) {
+  auto& own = ranges_[static_cast<std::size_t>(thread)].word;
+  int taken = 0;
+  while (take_one(own, thread, true)) taken++;
+  // Pieces that were done but not yet counted keep the share from ending.
+  if (taken > 0) done_.fetch_add(taken, std::memory_order_acq_rel);
+  bool any = taken > 0;
+  const int threads = thread_count(own.load(std::memory_order_relaxed));
+  for (int other = thread + 1; other < thread + threads; other++) {
+    auto& theirs = ranges_[static_cast<std::size_t>(other % threads)].word;
+    while (take_one(theirs, thread, false)) {
+      done_.fetch_add(1, std::memory_order_acq_rel);
+      any = true;
+    }
+  }
+  return any;
 }
 
 void Team::help(int thread) {
   auto since = std::chrono::steady_clock::now();
   for (int spins = 0; !stopping_.load(std::memory_order_relaxed); spins++) {
-    if (take_pieces(thread) > 0) {
+    if (take_pieces(thread)) {
       spins = 0;
       since = std::chrono::steady_clock::now();
     }

@@ -1,10 +1,12 @@
 // The process's one team of threads, which shares out numbered pieces of work.
 //
-// Nobody waits for a thread that has taken nothing: on a busy machine a helper may be off its processor for
-// milliseconds, and whoever is running then simply takes more pieces. Only a piece that somebody has begun is waited
-// for.
+// Every thread has its own range of pieces, so that what it reads lies in a row, and takes others' last pieces when its
+// own are done. Nobody waits for a thread that has taken nothing: on a busy machine a helper may be off its processor
+// for milliseconds, and whoever is running then simply takes more pieces. Only a piece that somebody has begun is
+// waited for.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -18,6 +20,7 @@ struct Turn {
   int thread;  // 0 is the caller's own; below the job's thread count
   int piece;
   bool first;  // this thread's first piece of this share
+  bool last;   // the last piece of this thread's range
 };
 
 class Team {
@@ -40,7 +43,7 @@ class Team {
     template <class Work>
     void share(int pieces, const Work& work) {
       if (threads_ == 1 || pieces <= 1) {
-        for (int piece = 0; piece < pieces; piece++) work(Turn{0, piece, piece == 0});
+        for (int piece = 0; piece < pieces; piece++) work(Turn{0, piece, piece == 0, piece == pieces - 1});
         return;
       }
       team_.share(
@@ -62,8 +65,16 @@ class Team {
   ~Team();
   void start_helpers(int count);
   void share(int threads, int pieces, Call call, const void* context);
-  int take_pieces(int thread);
+  bool take_pieces(int thread);
+  bool take_one(std::atomic<std::uint64_t>& from, int thread, bool own);
   void help(int thread);
+
+  // A thread's range of the share under way: share (14 bits), threads (10), end (20), next piece (20). A piece is taken
+  // by one compare-and-swap of the whole word, so that it can only be a piece of the share that is under way.
+  struct alignas(64) Range {
+    std::atomic<std::uint64_t> word{0};
+    std::uint64_t last_share = 0;  // in which this thread took a piece; its own
+  };
 
   std::mutex one_job_;
   std::vector<std::thread> helpers_;
@@ -75,9 +86,7 @@ class Team {
   const void* context_ = nullptr;
   std::uint64_t share_number_ = 0;
 
-  // Share (14 bits), threads (10), pieces (20), next piece (20): a piece is taken by one compare-and-swap of the whole
-  // word, so that it can only be a piece of the share that is under way.
-  alignas(64) std::atomic<std::uint64_t> word_{0};
+  std::array<Range, kMostThreads> ranges_;
   alignas(64) std::atomic<int> done_{0};
   alignas(64) std::atomic<bool> job_open_{false};
   std::atomic<std::uint32_t> jobs_{0};

@@ -12,6 +12,8 @@ from fucina.errors import ConfigError, KvPoolFull
 from fucina.storage.kv.geometry import KvGeometry
 
 #: Python names this flag only from 3.13 on; its value is Linux's on x86 and ARM.
+#: Attention walks through megabytes a step: with small pages it would wait for their addresses.
+_HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
@@ -24,6 +26,8 @@ class KvPool:
         self.geometry, self.capacity = geometry, capacity
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
         self.memory = mmap.mmap(-1, capacity * geometry.block_bytes, flags=flags)
+        if _HUGE_PAGES is not None:
+            self.memory.madvise(_HUGE_PAGES)
         self._references = [0] * capacity
         self._free: list[int] = []
         self._untouched = 0
