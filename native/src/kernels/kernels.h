@@ -94,6 +94,10 @@ struct AttendArgs {
   float* scratch;  // attend_scratch_floats(d_head) floats, one thread's own
 };
 
+// What the multiply-adds of a kind of weight are made of: f32 (every float format, and attention); unsigned bytes of four
+// or five bits; of six bits, with a scale for every sixteen weights; signed bytes.
+enum class Mix { F32 = 0, Nibbles = 1, Scaled = 2, Bytes = 3 };
+
 constexpr int kQueriesPerTask = 32;
 
 constexpr std::size_t attend_scratch_floats(int d_head) {
@@ -125,6 +129,10 @@ struct Kernels {
   void (*store_kv)(const float* k, const float* v, int d_head, KvFormat format, int slot, std::uint8_t* k_block,
                    std::uint8_t* v_block);
   void (*attend)(const AttendArgs&);
+
+  // Runs `rounds` rounds of a mix on registers and one cache line; gives how many multiply-adds that were. Null in a
+  // tier that is no faster than it is plain.
+  double (*multiply_adds)(Mix, long rounds);
 };
 
 }  // namespace fucina

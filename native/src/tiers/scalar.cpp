@@ -254,6 +254,7 @@ const Kernels& scalar_kernels() {
       .rotate = rotate,
       .store_kv = store_kv,
       .attend = attend,
+      .multiply_adds = nullptr,
   };
   return kernels;
 }
