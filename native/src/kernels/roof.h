@@ -1,5 +1,6 @@
 // The compute roof: the multiply-adds of a product and nothing around them. Weights stay in registers, activations come
-// from one line of the first-level cache as they do in the kernels, and there are accumulators enough to hide latencies.
+// from one line of the first-level cache as they do in the kernels, and there are accumulators enough to hide
+// latencies.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -39,7 +40,8 @@ double probe_floats(long rounds) {
 template <class V, class Quants, int kSums>
 double probe_sums(long rounds) {
   using Sum = typename Quants::template Sum<V>;
-  const auto a = Quants::template group<V, 0>(anew(kProbeWeights)), b = Quants::template group<V, 1>(anew(kProbeWeights));
+  const auto a = Quants::template group<V, 0>(anew(kProbeWeights)),
+             b = Quants::template group<V, 1>(anew(kProbeWeights));
   Sum sum[kSums];
   unroll<kSums>(FUCINA_EACH(i) { sum[i] = V::template start<Sum>(); });
   for (long r = 0; r < rounds; r++) {
