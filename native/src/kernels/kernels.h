@@ -130,8 +130,8 @@ struct Kernels {
                    std::uint8_t* v_block);
   void (*attend)(const AttendArgs&);
 
-  // Runs `rounds` rounds of a mix on registers and one cache line; gives how many multiply-adds that were. Null in a
-  // tier that is no faster than it is plain.
+  // Runs `rounds` rounds of a mix on registers and one cache line; gives how many multiply-adds that were. Null in the
+  // scalar tier, which nobody measures.
   double (*multiply_adds)(Mix, long rounds);
 };
 
