@@ -23,11 +23,12 @@ from fucina.storage.gguf import open_gguf
 HEAD = "output.weight"
 KV_VALUE_BYTES = 2
 
+#: Each format by what its weights are in a product; tables of values give small sums (MXFP4) or whole bytes (IQ4).
 MIX_OF = {
     **dict.fromkeys(("F32", "F16", "BF16"), "f32"),
-    **dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K"), "nibbles"),
-    **dict.fromkeys(("Q2_K", "Q3_K", "Q6_K"), "scaled"),
-    **dict.fromkeys(("Q8_0", "IQ4_NL", "IQ4_XS", "MXFP4"), "bytes"),
+    **dict.fromkeys(("Q2_K", "Q3_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "MXFP4"), "nibbles"),
+    "Q6_K": "scaled",
+    **dict.fromkeys(("Q8_0", "IQ4_NL", "IQ4_XS"), "bytes"),
 }
 
 

@@ -94,8 +94,8 @@ struct AttendArgs {
   float* scratch;  // attend_scratch_floats(d_head) floats, one thread's own
 };
 
-// What the multiply-adds of a kind of weight are made of: f32 (every float format, and attention); unsigned bytes of four
-// or five bits; of six bits, with a scale for every sixteen weights; signed bytes.
+// What the multiply-adds of a kind of weight are made of: f32 (every float format, and attention); unsigned bytes of
+// four or five bits; of six bits, with a scale for every sixteen weights; signed bytes.
 enum class Mix { F32 = 0, Nibbles = 1, Scaled = 2, Bytes = 3 };
 
 constexpr int kQueriesPerTask = 32;
