@@ -1,7 +1,8 @@
 """llama.cpp's half of vs_llama_cpp.py, through llama-cpp-python's low-level calls: the same rows, the same logits.
 
 Runs in the peer's own environment and knows nothing of Fucina; the requests are those of passes_fucina.py. Several
-sequences have a cache each (not unified), which is the faster way for llama.cpp; flash attention is its default.
+sequences have a cache each unless --unified: then every row's attention walks past the positions of all. Flash
+attention is llama.cpp's default.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--context", type=int, required=True)
     parser.add_argument("--sequences", type=int, required=True)
-    parser.add_argument("--unified", action="store_true", help="one cache for all sequences, to see that it is slower")
+    parser.add_argument("--unified", action="store_true", help="one cache for all sequences")
     args = parser.parse_args()
     llama_cpp.llama_log_set(silence, None)
     llama_cpp.llama_backend_init()

@@ -24,11 +24,17 @@ PAUSE_S = 0.01
 class Peer:
     """A process that times passes on request."""
 
-    def __init__(self, python: str, script: str, model: Path, threads: int, context: int, sequences: int) -> None:
-        self.script, self.threads = script, threads
+    def __init__(self, command: list[str], model: Path, threads: int, context: int, sequences: int) -> None:
+        """`command`: an interpreter, one of the scripts beside this file, and options of its own."""
+        self.command, self.threads = command, threads
         options = ["--threads", str(threads), "--context", str(context), "--sequences", str(sequences)]
-        command = [python, str(HERE / script), str(model), *options]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        python, script, *own = command
+        self.process = subprocess.Popen(
+            [python, str(HERE / script), str(model), *options, *own],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self.info = self._answer()
 
     def times(self, spans: list[Rows], passes: int = 1) -> list[float]:
@@ -59,7 +65,7 @@ class Peer:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.script} ended with status {self.process.wait()}")
+            raise SystemExit(f"{self.command} ended with status {self.process.wait()}")
         return dict(json.loads(line))
 
 

@@ -1,7 +1,7 @@
 """Fucina beside llama.cpp: the time of single passes over the same rows of the same file, interleaved.
 
 Usage: python benchmarks/vs_llama_cpp.py MODEL.gguf [MODEL.gguf ...] --peer-python PYTHON
-           [--cases decode,prefill,batch,verify,long] [--threads 2] [--repeats 9] [--no-record]
+           [--cases decode,prefill,batch,verify,long] [--threads 2] [--repeats 9] [--unified] [--no-record]
 
 PYTHON is the interpreter of an environment with llama-cpp-python compiled for this machine. The cases:
 
@@ -44,14 +44,18 @@ def main() -> None:
     parser.add_argument("--cases", default="decode,prefill,batch,verify")
     parser.add_argument("--threads", type=int, default=usable_cpus())
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--unified", action="store_true", help="let llama.cpp keep its sequences in one cache")
     parser.add_argument("--no-record", action="store_true", help="for trying out")
     args = parser.parse_args()
     names = args.cases.split(",")
     if unknown := set(names) - NAMES.keys():
         parser.error(f"no such cases: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    commands = {
+        "fucina": [sys.executable, "passes_fucina.py"],
+        "llama_cpp": [args.peer_python, "passes_llama_cpp.py", *(["--unified"] if args.unified else [])],
+    }
     lines = [
-        json.dumps(compare(model, names, args.peer_python, args.threads, args.repeats), sort_keys=True)
-        for model in args.models
+        json.dumps(compare(model, names, commands, args.threads, args.repeats), sort_keys=True) for model in args.models
     ]
     print(*lines, sep="\n")
     if not args.no_record:
@@ -59,7 +63,9 @@ def main() -> None:
             file.writelines(line + "\n" for line in lines)
 
 
-def compare(model: Path, names: list[str], peer_python: str, threads: int, repeats: int) -> dict[str, Any]:
+def compare(
+    model: Path, names: list[str], commands: dict[str, list[str]], threads: int, repeats: int
+) -> dict[str, Any]:
     """All groups of one model; prints the tables as it goes."""
     work = ModelWork(model)
     record: dict[str, Any] = {
@@ -67,16 +73,15 @@ def compare(model: Path, names: list[str], peer_python: str, threads: int, repea
         "model": model.name,
         "threads": threads,
         "repeats": repeats,
+        "unified": "--unified" in commands["llama_cpp"],
         "commit": commit(),
         "machine": machine(),
         "groups": [],
     }
     print(f"\n{model.name}, {threads} threads, {repeats} repeats")
     for group in (group for name in names for group in NAMES[name]):
-        interpreters = {"fucina": sys.executable, "llama_cpp": peer_python}
         peers = {
-            side: Peer(python, f"passes_{side}.py", model, threads, group.context, group.sequences)
-            for side, python in interpreters.items()
+            side: Peer(command, model, threads, group.context, group.sequences) for side, command in commands.items()
         }
         record |= {side: peer.info for side, peer in peers.items()}
         result = run_group(group, peers, work, repeats)
