@@ -11,6 +11,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from fucina.ops.batch import Batch
 from fucina.testing.byte_tokenizer import ByteTokenizer
 from fucina.testing.scripted_model import ScriptedModel
 
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "greedy": {},
     "greedy, two stop strings": {"stop": ("END", "\n\n")},
     "greedy, repeat penalty": {"repeat_penalty": 1.1},

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <numeric>
+#include <vector>
 
 #include "base/memory.h"
 #include "threads/team.h"
@@ -28,6 +30,24 @@ double read_bandwidth(std::size_t n_bytes, int threads, int repeats) {
     });
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - before;
     best = std::max(best, static_cast<double>(buffer.size()) / took.count());
+  }
+  return best;
+}
+
+double work_rate(const std::function<double(long)>& work, int threads, int repeats) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::duration<double> kPieceTime(0.002);
+  constexpr int kPiecesEach = 10;
+  long rounds = 1000;
+  for (auto before = Clock::now(); work(rounds), Clock::now() - before < kPieceTime; before = Clock::now()) rounds *= 2;
+  const int pieces = kPiecesEach * threads;
+  double best = 0;
+  for (int r = 0; r < repeats; r++) {
+    std::vector<double> done(pieces);
+    const auto before = Clock::now();
+    Team::Job(threads).share(pieces, [&](Turn turn) { done[turn.piece] = work(rounds); });
+    const std::chrono::duration<double> took = Clock::now() - before;
+    best = std::max(best, std::accumulate(done.begin(), done.end(), 0.0) / took.count());
   }
   return best;
 }

@@ -98,6 +98,10 @@ struct AttendArgs {
   int stretch_begin, stretch_end;
 };
 
+// What the multiply-adds of a kind of weight are made of: f32 (every float format, and attention); unsigned bytes of
+// four or five bits; of six bits, with a scale for every sixteen weights; signed bytes.
+enum class Mix { F32 = 0, Nibbles = 1, Scaled = 2, Bytes = 3 };
+
 constexpr int kQueriesPerTask = 32;
 // Blocks of 64 positions combine inside stretches of 256, and those with one another.
 constexpr int kStretchBlocks = 4;
@@ -133,6 +137,10 @@ struct Kernels {
   void (*attend)(const AttendArgs&);
   // The results of all queries from the sums of all stretches.
   void (*gather)(const AttendArgs&);
+
+  // Runs `rounds` rounds of a mix on registers and one cache line; gives how many multiply-adds that were. Null in the
+  // scalar tier, which nobody measures.
+  double (*multiply_adds)(Mix, long rounds);
 };
 
 }  // namespace fucina

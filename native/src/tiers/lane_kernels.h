@@ -3,6 +3,7 @@
 
 #include "kernels/attend.h"
 #include "kernels/linear.h"
+#include "kernels/roof.h"
 #include "kernels/rows.h"
 
 namespace fucina {
@@ -24,6 +25,7 @@ constexpr Kernels lane_kernels(const char* name) {
       .store_kv = store_kv<V>,
       .attend = attend<V>,
       .gather = gather<V>,
+      .multiply_adds = multiply_adds<V>,
   };
 }
 

@@ -296,6 +296,7 @@ const Kernels& scalar_kernels() {
       .store_kv = store_kv,
       .attend = attend,
       .gather = gather,
+      .multiply_adds = nullptr,
   };
   return kernels;
 }

@@ -13,6 +13,10 @@ from fucina.ops.native import NativeOps
 from fucina.ops.reference import ReferenceOps
 from fucina.ops.seam import Ops
 
+#: Kinds of multiply-adds by the number that the extension knows them by: of floats (attention's too), of int8 with four
+#: or five bits, with six bits and a scale for every sixteen weights, and with whole bytes.
+MIXES = {"f32": 0, "nibbles": 1, "scaled": 2, "bytes": 3}
+
 
 class SlowBackendWarning(UserWarning):
     """The NumPy backend computes because the compiled one is not there."""
@@ -88,3 +92,21 @@ def measure_read_bandwidth(n_bytes: int = 1 << 28, threads: int | None = None) -
     if isinstance(native, Absent):
         return None
     return float(native.module.read_bandwidth(n_bytes, threads or usable_cpus()))
+
+
+def measure_multiply_adds(mix: str, threads: int | None = None, tier: str | None = None) -> float | None:
+    """Multiply-adds per second of one of MIXES in registers, by `threads` threads: the roof of prefill.
+
+    None without the extension. Raises ConfigError for an unknown mix, and for a tier that does not run here or, like
+    'scalar', is not meant to be fast.
+    """
+    if mix not in MIXES:
+        raise ConfigError("mix of instructions", got=mix, expected=f"one of {', '.join(MIXES)}")
+    native = open_native()
+    if isinstance(native, Absent):
+        return None
+    tier = tier or Settings.from_environment().cpu_tier
+    try:
+        return float(native.module.multiply_adds(MIXES[mix], threads or usable_cpus(), tier or ""))
+    except ValueError as error:
+        raise ConfigError("instruction tier", got=tier, expected=str(error)) from None
