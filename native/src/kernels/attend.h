@@ -84,6 +84,14 @@ FUCINA_INLINE void widen(Rows rows, int n_rows, int width, float* out) {
   }
 }
 
+// Fetches what a pass over `vectors` vectors of every row, from `first` of `of` on, will read of the next block: spread
+// evenly over the work, or the processor's queue of fetches would be full half the time and empty the other.
+template <class V, int vectors>
+FUCINA_INLINE void fetch_alike(const std::uint8_t* next, int row_bytes, int row, int first, int of) {
+  const int vector_bytes = row_bytes / of;
+  if (first * vector_bytes % 64 == 0) V::fetch(next + row * row_bytes + first * vector_bytes, vectors * vector_bytes);
+}
+
 // scores[g * 64 + 8j ..] = q_g . K, scaled, for `vectors` vectors of positions from `first` on.
 template <class V, int G, int vectors, class Keys>
 FUCINA_INLINE void score(const float* const* q, Keys keys, int first, int d_head, float scale, const std::uint8_t* next,
@@ -91,7 +99,7 @@ FUCINA_INLINE void score(const float* const* q, Keys keys, int first, int d_head
   typename V::F acc[G][vectors];
   unroll<G>(FUCINA_EACH(g) { unroll<vectors>(FUCINA_EACH(j) { acc[g][j] = V::zero(); }); });
   for (int d = 0; d < d_head; d++) {
-    if (first == 0) V::fetch(next + d * keys.row_bytes(), keys.row_bytes());
+    fetch_alike<V, vectors>(next, keys.row_bytes(), d, first, kPositions / 8);
     typename V::F x[G];
     unroll<G>(FUCINA_EACH(g) { x[g] = V::set(q[g][d]); });
     unroll<vectors>(FUCINA_EACH(j) {
@@ -133,7 +141,7 @@ FUCINA_INLINE void weigh(const float* p, Values values, int first, int d_head, i
   typename V::F acc[G][vectors];
   unroll<G>(FUCINA_EACH(g) { unroll<vectors>(FUCINA_EACH(j) { acc[g][j] = V::zero(); }); });
   for (int i = begin; i < end; i++) {
-    if (first == 0) V::fetch(next + i * values.row_bytes(), values.row_bytes());
+    fetch_alike<V, vectors>(next, values.row_bytes(), i, first, d_head / 8);
     typename V::F x[G];
     unroll<G>(FUCINA_EACH(g) { x[g] = V::set(p[g * kPositions + i]); });
     unroll<vectors>(FUCINA_EACH(j) {
@@ -202,14 +210,14 @@ struct GroupRoom {
   float *scores, *sums;
 };
 
-// What comes after this block in memory is fetched while it is computed.
-struct NextBlock {
-  const std::uint8_t *keys, *values;
+// What is read after K, and after V, of a block: fetched meanwhile.
+struct Fetched {
+  const std::uint8_t *after_keys, *after_values;
 };
 
 // G queries from `query` on see the same part of a block: combine it into their stretches.
 template <class V, int G, class Keys, class Values>
-[[gnu::noinline]] void attend_group(const AttendArgs& a, Keys keys, Values values, NextBlock next, GroupRoom room,
+[[gnu::noinline]] void attend_group(const AttendArgs& a, Keys keys, Values values, Fetched next, GroupRoom room,
                                     Seen part, int query, Partial* stretches) {
   constexpr int vectors = vectors_for(G);
   const int d = a.d_head;
@@ -220,7 +228,7 @@ template <class V, int G, class Keys, class Values>
   });
   // Scores past the last visible position are replaced below.
   for (int j = 0; 8 * j < part.end; j += vectors) {
-    score<V, G, vectors>(q, keys, j, d, a.scale, next.keys, room.scores);
+    score<V, G, vectors>(q, keys, j, d, a.scale, next.after_keys, room.scores);
   }
   Partial fresh[G];
   unroll<G>(FUCINA_EACH(g) {
@@ -229,15 +237,15 @@ template <class V, int G, class Keys, class Values>
   });
   int j = 0;
   for (; j + vectors <= d / 8; j += vectors) {
-    weigh<V, G, vectors>(room.scores, values, j, d, part.begin, part.end, next.values, room.sums);
+    weigh<V, G, vectors>(room.scores, values, j, d, part.begin, part.end, next.after_values, room.sums);
   }
-  for (; j < d / 8; j++) weigh<V, G, 1>(room.scores, values, j, d, part.begin, part.end, next.values, room.sums);
+  for (; j < d / 8; j++) weigh<V, G, 1>(room.scores, values, j, d, part.begin, part.end, next.after_values, room.sums);
   unroll<G>(FUCINA_EACH(g) { combine<V>(fresh[g], d, stretches[g]); });
 }
 
 template <class V, class Keys, class Values>
-FUCINA_INLINE void attend_block(const AttendArgs& a, Keys keys, Values values, NextBlock next, GroupRoom room,
-                                int block, Partial* stretches) {
+FUCINA_INLINE void attend_block(const AttendArgs& a, Keys keys, Values values, Fetched next, GroupRoom room, int block,
+                                Partial* stretches) {
   for (int i = a.query_begin; i < a.query_end;) {
     const Seen part = seen(a, block, i);
     int n = 1;
@@ -291,15 +299,15 @@ void attend(const AttendArgs& a) {
     for (int block = stretch * kStretchBlocks; block < (stretch + 1) * kStretchBlocks; block++) {
       if (block < first_block || block > last_block) continue;
       const auto at = [&](int b) { return static_cast<std::size_t>(a.blocks[b]) * a.block_bytes; };
-      const std::size_t here = at(block), there = at(block < last_block ? block + 1 : block);
-      const NextBlock next{a.keys + there, a.values + there};
+      const std::size_t here = at(block);
+      const Fetched next{a.values + here, block < last_block ? a.keys + at(block + 1) : a.afterwards};
       with_block(a.keys + here, a.values + here, d, a.format, [&](auto keys, auto values) {
         if (n < kWidenFrom) return attend_block<V>(a, keys, values, next, room, block, stretches);
         widen<V>(keys, d, kPositions, wide_keys);
         widen<V>(values, kPositions, d, wide_values);
         const auto* k = reinterpret_cast<const std::uint8_t*>(wide_keys);
         const auto* v = reinterpret_cast<const std::uint8_t*>(wide_values);
-        attend_block<V>(a, Floats{k, kPositions}, Floats{v, d}, NextBlock{k, v}, room, block, stretches);
+        attend_block<V>(a, Floats{k, kPositions}, Floats{v, d}, Fetched{v, k}, room, block, stretches);
       });
     }
     for (int i = 0; i < n; i++) {

@@ -91,7 +91,8 @@ struct AttendArgs {
   float* out;
   std::size_t out_stride;
   int query_begin, query_end;
-  float* scratch;  // attend_scratch_floats(d_head) floats, one thread's own
+  const std::uint8_t* afterwards;  // K of the block that this thread is likely to read next
+  float* scratch;                  // attend_scratch_floats(d_head) floats, one thread's own
   // Where not null, `attend` reads only stretches [stretch_begin, stretch_end) and leaves their sums here, for
   // `gather`: (stretches of all positions, queries of the task, d_head + 2) floats.
   float* partials;

@@ -27,7 +27,7 @@ struct Avx2 {
   };
 
   FUCINA_INLINE void fetch(const void* p, int bytes) {
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch(static_cast<const char*>(p) + i, _MM_HINT_T0);
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch(static_cast<const char*>(p) + i, _MM_HINT_T1);
   }
   FUCINA_INLINE F zero() { return _mm256_setzero_ps(); }
   FUCINA_INLINE F set(float x) { return _mm256_set1_ps(x); }

@@ -72,6 +72,7 @@ AttendArgs AttentionOp::args(const Span& span, int kv_head, int begin, int end) 
       .out_stride = static_cast<std::size_t>(out_->width),
       .query_begin = begin,
       .query_end = end,
+      .afterwards = kv_.pool + kv_.k_offset + head + static_cast<std::size_t>(span.blocks[0]) * kv_.block_bytes,
       .scratch = nullptr,
       .partials = nullptr,
       .stretch_begin = 0,
@@ -89,9 +90,12 @@ void AttentionOp::run_single_rows(Team::Job& job, const Pass& pass) {
   const int kv_heads = shape_.kv_heads, group = shape_.heads / kv_heads;
   job.share(pass.rows() * kv_heads, [&](Turn turn) {
     const Span& span = pass.spans[static_cast<std::size_t>(turn.piece / kv_heads)];
-    store(span, 0, turn.piece % kv_heads);
+    const int head = turn.piece % kv_heads, next = std::min(turn.piece + 1, pass.rows() * kv_heads - 1);
+    store(span, 0, head);
     for (int begin = 0; begin < group; begin += kQueriesPerTask) {
-      attend(turn.thread, args(span, turn.piece % kv_heads, begin, std::min(begin + kQueriesPerTask, group)));
+      AttendArgs a = args(span, head, begin, std::min(begin + kQueriesPerTask, group));
+      a.afterwards = args(pass.spans[static_cast<std::size_t>(next / kv_heads)], next % kv_heads, 0, 1).afterwards;
+      attend(turn.thread, a);
     }
   });
 }
