@@ -61,7 +61,7 @@ struct LinearArgs {
   const std::uint8_t* weights;  // packed tiles, or raw rows where the tier packs nothing
   int d_in, d_out;
   int rows;
-  const float* x;  // (rows, d_in), for float formats
+  const float* x;  // for float formats: like Rows32's q, one value a group
   Rows32 rows32;
   Rows256 rows256;
   float* out;  // (rows, out_stride)

@@ -81,28 +81,46 @@ struct PlainBF16 {
   }
 };
 
-template <class V, class Plain, int M>
-[[gnu::noinline]] void float_rows(const LinearArgs& a, const typename Plain::Element* tile, int row, int column) {
-  constexpr int vectors = kFloatColumns / V::kColumns;
+// The M rows of a row block with `vectors` vectors of a tile's columns.
+template <class V, class Plain, int M, int vectors>
+FUCINA_INLINE void float_columns(const LinearArgs& a, const typename Plain::Element* tile, const float* x,
+                                 RowBlock block, int column) {
   typename V::F acc[M][vectors];
   unroll<M>(FUCINA_EACH(m) { unroll<vectors>(FUCINA_EACH(j) { acc[m][j] = V::zero(); }); });
-  const std::size_t d_in = a.d_in;
-  const float* x = a.x + row * d_in;
-  for (std::size_t k = 0; k < d_in; k++, tile += kFloatColumns) {
-    typename V::F activation[M];
-    unroll<M>(FUCINA_EACH(m) { activation[m] = V::set(x[m * d_in + k]); });
-    unroll<vectors>(FUCINA_EACH(j) {
-      const auto w = Plain::template load<V>(tile + V::kColumns * j);
-      unroll<M>(FUCINA_EACH(m) { acc[m][j] = V::fma(w, activation[m], acc[m][j]); });
-    });
+  for (int k = 0; k < a.d_in; k++, tile += kFloatColumns, x += M) {
+    // Whichever are fewer stay in registers: activations or weights.
+    typename V::F fixed[M < vectors ? M : vectors];
+    if constexpr (M < vectors) {
+      unroll<M>(FUCINA_EACH(m) { fixed[m] = V::set(x[m]); });
+      unroll<vectors>(FUCINA_EACH(j) {
+        const auto w = Plain::template load<V>(tile + V::kColumns * j);
+        unroll<M>(FUCINA_EACH(m) { acc[m][j] = V::fma(w, fixed[m], acc[m][j]); });
+      });
+    } else {
+      unroll<vectors>(FUCINA_EACH(j) { fixed[j] = Plain::template load<V>(tile + V::kColumns * j); });
+      unroll<M>(FUCINA_EACH(m) {
+        const auto activation = V::set(x[m]);
+        unroll<vectors>(FUCINA_EACH(j) { acc[m][j] = V::fma(fixed[j], activation, acc[m][j]); });
+      });
+    }
   }
   unroll<M>(FUCINA_EACH(m) {
     unroll<vectors>(FUCINA_EACH(j) {
-      if (V::kColumns * j < a.d_out - column) {
-        finish<V>(a, row + m, column + V::kColumns * j, a.d_out - column - V::kColumns * j, acc[m][j]);
-      }
+      const int first = column + V::kColumns * j;
+      if (first < a.d_out) finish<V>(a, block.first + m, first, a.d_out - first, acc[m][j]);
     });
   });
+}
+
+// One tile with the M rows of a row block, in as many columns at a time as the registers have sums for.
+template <class V, class Plain, int M>
+[[gnu::noinline]] void float_block(const LinearArgs& a, const typename Plain::Element* tile, RowBlock block,
+                                   int column) {
+  constexpr int vectors = V::float_vectors(M);
+  const float* x = a.x + static_cast<std::size_t>(block.first) * a.d_in;
+  for (int c = 0; c < kFloatColumns; c += vectors * V::kColumns) {
+    float_columns<V, Plain, M, vectors>(a, tile + c, x, block, column + c);
+  }
 }
 
 template <class V, class Plain>
@@ -110,11 +128,11 @@ void linear_floats(const LinearArgs& a, int begin, int end) {
   const std::size_t tile_elements = static_cast<std::size_t>(a.d_in) * kFloatColumns;
   const auto* weights = reinterpret_cast<const typename Plain::Element*>(a.weights);
   for (int t = begin; t < end; t++) {
-    for (int i = 0; i < row_blocks(a.rows, V::kFloatRows); i++) {
-      const RowBlock block = row_block(a.rows, V::kFloatRows, i);
-      with_count<V::kFloatRows>(
+    for (int i = 0; i < row_blocks(a.rows, V::kRows); i++) {
+      const RowBlock block = row_block(a.rows, V::kRows, i);
+      with_count<V::kRows>(
           block.rows,
-          FUCINA_EACH(M) { float_rows<V, Plain, M>(a, weights + t * tile_elements, block.first, t * kFloatColumns); });
+          FUCINA_EACH(M) { float_block<V, Plain, M>(a, weights + t * tile_elements, block, t * kFloatColumns); });
     }
   }
 }

@@ -87,7 +87,9 @@ struct Avx2 {
   }
 
   // The integer products of packed tiles (kernels/quants.h).
-  static constexpr int kColumns = 8, kVectorBytes = 32, kRows = 6, kFloatRows = 3;
+  static constexpr int kColumns = 8, kVectorBytes = 32, kRows = 6;
+  // Of 32 columns of floats, the vectors whose sums fit into the registers with those of so many rows.
+  static constexpr int float_vectors(int rows) { return rows <= 3 ? 4 : 2; }
 
   // Sums of products of unsigned bytes with int8, two to a column, in 16 bits.
   struct Sum {

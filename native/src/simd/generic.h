@@ -98,8 +98,10 @@ struct Generic {
   }
 
   // The integer products of packed tiles (kernels/quants.h).
-  // Columns of a tile, bytes of a vector of it, and rows of a register tile of quantized and of float weights.
-  static constexpr int kColumns = 8, kVectorBytes = 32, kRows = 2, kFloatRows = 2;
+  // Columns of a tile, bytes of a vector of it, and the most rows of a row block.
+  static constexpr int kColumns = 8, kVectorBytes = 32, kRows = 2;
+  // Of 32 columns of floats, the vectors that are summed together with so many rows.
+  static constexpr int float_vectors(int) { return 4; }
 
   // Sums of products of weights with int8. Here: two 16-bit lanes to a column.
   struct Sum {

@@ -42,8 +42,8 @@ void Workspace::reserve(int d_in) {
   widest_ = d_in;
   const auto make = [&](std::size_t rows) {
     const std::size_t n = rows * static_cast<std::size_t>((d_in + 255) / 256 * 256);
-    return Rows{Buffer(4 * n), Buffer(n),           Buffer(n / 32 * 4), Buffer(n / 32 * 4), Buffer(n / 32 * 4),
-                Buffer(n),     Buffer(n / 256 * 4), Buffer(n / 16 * 2), Buffer(n / 32 * 2)};
+    return Rows{Buffer(4 * n),      Buffer(4 * n), Buffer(n),           Buffer(n / 32 * 4), Buffer(n / 32 * 4),
+                Buffer(n / 32 * 4), Buffer(n),     Buffer(n / 256 * 4), Buffer(n / 16 * 2), Buffer(n / 32 * 2)};
   };
   shared_ = make(static_cast<std::size_t>(max_rows));
   for (Rows& rows : own_) rows = make(1);
@@ -66,12 +66,13 @@ LinearOp::LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<
     const ActivationKind kind = format_info(p.weight->format).activation;
     rows32_ |= kind == ActivationKind::Block32;
     rows256_ |= kind == ActivationKind::Block256;
+    floats_ |= kind == ActivationKind::Float;
     total_tiles_ += p.weight->tiles();
     if (p.weight->reads_raw()) block_rows_ = 1;
   }
 }
 
-// Norm or gate one row of x and quantize it as row `slot` of `n_rows`.
+// Norm or gate one row of x, and put it among its block's rows as row `slot` of `n_rows`, quantized where weights are.
 void LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot, int n_rows) const {
   const int n = x_->width;
   const std::size_t at = static_cast<std::size_t>(slot) * n;
@@ -87,6 +88,10 @@ void LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot, in
     x = own;
   }
   const RowBlock block = row_block(n_rows, block_rows_, block_of_row(n_rows, block_rows_, slot));
+  if (floats_ && n_rows > 1) {
+    float* spread = rows.floats.as<float>() + static_cast<std::size_t>(block.first) * n + (slot - block.first);
+    for (int k = 0; k < n; k++) spread[k * block.rows] = x[k];
+  }
   if (rows32_) kernels_.quantize32(x, n, at_row(rows.rows32(), n, block, slot - block.first), block.rows);
   if (rows256_) kernels_.quantize256(x, n, at_row(rows.rows256(), n, block, slot - block.first), block.rows);
 }
@@ -134,8 +139,7 @@ void LinearOp::run(Team::Job& job, const Pass& pass) {
   job.share((total_tiles_ + piece - 1) / piece, [&](Turn turn) {
     const int first = turn.piece * piece, last = std::min(first + piece, total_tiles_);
     if (n_rows > 1) {
-      const float* x = norm_ || gate_ ? workspace_->shared().x.as<float>() : x_->row(0);
-      multiply(workspace_->shared(), x, n_rows, first, last);
+      multiply(workspace_->shared(), workspace_->shared().floats.as<float>(), n_rows, first, last);
       return;
     }
     const Workspace::Rows& own = workspace_->own(turn.thread);

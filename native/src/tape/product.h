@@ -36,7 +36,7 @@ class Workspace {
   void reserve(int d_in);
 
   struct Rows {
-    Buffer x, q32, d32, d_sum32, sum32, q256, d256, sum16_256, sum32_256;
+    Buffer x, floats, q32, d32, d_sum32, sum32, q256, d256, sum16_256, sum32_256;
 
     Rows32 rows32() const {
       return {q32.as<std::int8_t>(), d32.as<float>(), d_sum32.as<float>(), sum32.as<std::int32_t>()};
@@ -96,7 +96,7 @@ class LinearOp final : public Op {
   std::optional<GateInput> gate_;
   std::vector<Projection> projections_;
   const bool only_logit_rows_;
-  bool rows32_ = false, rows256_ = false;
+  bool floats_ = false, rows32_ = false, rows256_ = false;
   int total_tiles_ = 0;
 };
 
