@@ -1,0 +1,342 @@
+// Every kernel of every tier that runs here against recorded results of the scalar oracle. Needs no Python, so that it
+// also runs under an emulator, or on a machine that has nothing but a C++ compiler.
+//
+//   fucina_kernels FILE            recompute the cases of FILE with every tier; exit status 1 if any bit differs
+//   fucina_kernels --record FILE   write FILE anew, with the scalar tier
+//
+// Inputs are integers of a counter, scaled by powers of two: no rounding and no math library, so every machine makes
+// the same ones. A line of the file is a case's name, a hash of its inputs and a hash of its outputs.
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
+#include "formats/formats.h"
+#include "recording.h"
+
+namespace {
+
+using namespace fucina;
+
+std::vector<float> floats(Random& random, std::size_t n) {
+  std::vector<float> values(n);
+  for (float& v : values) v = random.spread();
+  return values;
+}
+
+// Rows to multiply: stretches of ordinary values, of zeros, of ties between two int8, and of subnormal numbers.
+std::vector<float> activations(Random& random, int rows, int d_in) {
+  std::vector<float> x;
+  for (int row = 0; row < rows; row++) {
+    for (int first = 0; first < d_in; first += 256) {
+      const int kind = random.below(8);
+      for (int i = first; i < std::min(first + 256, d_in); i++) {
+        const float ordinary = random.spread();
+        const float tie = i % 32 == 0 ? 127.0f : static_cast<float>(random.below(507) - 253) * 0.5f;
+        x.push_back(kind == 0 ? 0.0f : kind == 1 ? tie : kind == 2 ? ordinary * 0x1p-130f : ordinary);
+      }
+    }
+  }
+  return x;
+}
+
+// A weight format and where its blocks keep 16-bit float scales.
+struct WeightFormat {
+  const char* name;
+  Format format;
+  std::vector<std::size_t> halves;
+};
+
+const std::vector<WeightFormat>& weight_formats() {
+  static const std::vector<WeightFormat> formats{
+      {"F32", Format::F32, {}},
+      {"F16", Format::F16, {0}},
+      {"BF16", Format::BF16, {}},
+      {"Q4_0", Format::Q4_0, {offsetof(RawQ4_0, d)}},
+      {"Q4_1", Format::Q4_1, {offsetof(RawQ4_1, d), offsetof(RawQ4_1, m)}},
+      {"Q5_0", Format::Q5_0, {offsetof(RawQ5_0, d)}},
+      {"Q5_1", Format::Q5_1, {offsetof(RawQ5_1, d), offsetof(RawQ5_1, m)}},
+      {"Q8_0", Format::Q8_0, {offsetof(RawQ8_0, d)}},
+      {"Q4_K", Format::Q4_K, {offsetof(RawQ4_K, d), offsetof(RawQ4_K, dmin)}},
+      {"Q5_K", Format::Q5_K, {offsetof(RawQ5_K, d), offsetof(RawQ5_K, dmin)}},
+      {"Q6_K", Format::Q6_K, {offsetof(RawQ6_K, d)}},
+  };
+  return formats;
+}
+
+// Raw rows of a weight: any bytes but for the scales, which are finite and modest.
+std::vector<std::uint8_t> raw_weight(Random& random, const WeightFormat& f, int d_in, int d_out) {
+  const FormatInfo info = format_info(f.format);
+  std::vector<std::uint8_t> raw(static_cast<std::size_t>(d_in / info.block_weights) * info.block_bytes * d_out);
+  for (std::uint8_t* block = raw.data(); block < raw.data() + raw.size(); block += info.block_bytes) {
+    if (f.format == Format::F32 || f.format == Format::BF16) {
+      const auto bits = std::bit_cast<std::uint32_t>(random.spread());
+      const auto upper = static_cast<std::uint16_t>(bits >> 16);
+      std::memcpy(block, f.format == Format::F32 ? static_cast<const void*>(&bits) : &upper, info.block_bytes);
+      continue;
+    }
+    for (int i = 0; i < info.block_bytes; i++) block[i] = static_cast<std::uint8_t>(random.below(256));
+    for (const std::size_t at : f.halves) {
+      const std::uint16_t scale = random.half();
+      std::memcpy(block + at, &scale, sizeof scale);
+    }
+  }
+  return raw;
+}
+
+// Rows quantized by a tier, in the arrays that its products read.
+struct Quantized {
+  std::vector<std::int8_t> q;
+  std::vector<float> d, d_sum;
+  std::vector<std::int32_t> sum;
+  std::vector<std::int16_t> sum16, sum32;
+
+  Quantized(const Kernels& kernels, ActivationKind kind, const std::vector<float>& x, int rows, int d_in)
+      : q(x.size()),
+        d(x.size() / 32),
+        d_sum(x.size() / 32),
+        sum(x.size() / 32),
+        sum16(x.size() / 16),
+        sum32(x.size() / 32) {
+    const auto n = static_cast<std::size_t>(d_in);
+    for (std::size_t r = 0; r < static_cast<std::size_t>(rows); r++) {
+      const std::size_t at32 = r * (n / 32), at256 = r * (n / 256), at16 = r * (n / 16);
+      if (kind == ActivationKind::Block32) {
+        kernels.quantize32(&x[r * n], d_in, &q[r * n], &d[at32], &d_sum[at32], &sum[at32]);
+      } else if (kind == ActivationKind::Block256) {
+        kernels.quantize256(&x[r * n], d_in, &q[r * n], &d[at256], &sum16[at16], &sum32[at32]);
+      }
+    }
+  }
+
+  Hash hash() const {
+    Hash hash;
+    hash.add(q), hash.add(d), hash.add(d_sum), hash.add(sum), hash.add(sum16), hash.add(sum32);
+    return hash;
+  }
+};
+
+struct LinearCase {
+  int rows, d_in, d_out;
+  bool bias, accumulate;
+};
+
+// The product by one tier, its tiles shared out in two parts. What lies between the rows of the output must stay.
+Hash product(const Kernels& kernels, const WeightFormat& f, const LinearCase& c, const std::vector<float>& x,
+             const std::vector<std::uint8_t>& raw, const std::vector<float>& bias, std::vector<float> out) {
+  const ActivationKind kind = format_info(f.format).activation;
+  const Quantized rows(kernels, kind, x, c.rows, c.d_in);
+  const int columns = kernels.tile_columns(f.format), tiles = (c.d_out + columns - 1) / columns;
+  std::vector<std::uint8_t> packed(kernels.tile_bytes(f.format, c.d_in) * tiles);
+  if (!packed.empty()) kernels.pack(f.format, raw.data(), c.d_in, c.d_out, 0, tiles, packed.data());
+  const LinearArgs args{
+      .format = f.format,
+      .weights = packed.empty() ? raw.data() : packed.data(),
+      .d_in = c.d_in,
+      .d_out = c.d_out,
+      .rows = c.rows,
+      .x = x.data(),
+      .rows32 = {rows.q.data(), rows.d.data(), rows.d_sum.data(), rows.sum.data()},
+      .rows256 = {rows.q.data(), rows.d.data(), rows.sum16.data(), rows.sum32.data()},
+      .out = out.data(),
+      .out_stride = out.size() / c.rows,
+      .bias = c.bias ? bias.data() : nullptr,
+      .accumulate = c.accumulate,
+  };
+  kernels.linear(args, 0, tiles / 2);
+  kernels.linear(args, tiles / 2, tiles);
+  Hash hash;
+  hash.add(out);
+  return hash;
+}
+
+void add_linear(Cases& cases, const WeightFormat& f, const LinearCase& c) {
+  const std::string name = std::string("linear/") + f.name + "/" + std::to_string(c.d_in) + "x" +
+                           std::to_string(c.d_out) + "/rows" + std::to_string(c.rows) + (c.bias ? "/bias" : "") +
+                           (c.accumulate ? "/accumulate" : "");
+  Random random(name);
+  const auto x = activations(random, c.rows, c.d_in);
+  const auto raw = raw_weight(random, f, c.d_in, c.d_out);
+  const auto bias = floats(random, static_cast<std::size_t>(c.d_out));
+  const auto out = floats(random, static_cast<std::size_t>(c.rows) * (c.d_out + 3));
+  Hash inputs;
+  inputs.add(x), inputs.add(raw), inputs.add(bias), inputs.add(out);
+  cases.add(name, inputs, [&](const Kernels& kernels) { return product(kernels, f, c, x, raw, bias, out); });
+}
+
+void add_products(Cases& cases) {
+  std::vector<int> row_counts{31, 32, 33, 64, 127, 128, 129, 512};
+  for (int rows = 17; rows >= 1; rows--) row_counts.insert(row_counts.begin(), rows);
+  for (const WeightFormat& f : weight_formats()) {
+    const bool wide = format_info(f.format).activation == ActivationKind::Block256;
+    for (const int rows : row_counts) add_linear(cases, f, {rows, wide ? 512 : 160, 40, false, false});
+    const std::vector<int> widths = wide ? std::vector{256, 512} : std::vector{32, 96, 256, 512};
+    for (const int d_in : widths) {
+      for (const int d_out : {8, 24, 101, 104}) {
+        for (const int rows : {1, 7}) add_linear(cases, f, {rows, d_in, d_out, false, false});
+      }
+    }
+    for (const int rows : {1, 6}) {
+      add_linear(cases, f, {rows, 512, 45, true, false});
+      add_linear(cases, f, {rows, 512, 45, false, true});
+      add_linear(cases, f, {rows, 512, 45, true, true});
+    }
+  }
+}
+
+void add_quantize(Cases& cases) {
+  for (const int d_in : {32, 96, 256, 2048}) {
+    for (const auto kind : {ActivationKind::Block32, ActivationKind::Block256}) {
+      const bool wide = kind == ActivationKind::Block256;
+      if (wide && d_in % 256 != 0) continue;
+      const std::string name = std::string("quantize") + (wide ? "256/" : "32/") + std::to_string(d_in);
+      Random random(name);
+      auto x = activations(random, 40, d_in);
+      for (std::size_t i = 5; i < x.size(); i += 997) x[i] = __builtin_nanf("");
+      Hash inputs;
+      inputs.add(x);
+      cases.add(name, inputs, [&](const Kernels& kernels) { return Quantized(kernels, kind, x, 40, d_in).hash(); });
+    }
+  }
+}
+
+// Norms, gates and sums of two rows of n values.
+void add_rows(Cases& cases) {
+  for (const int n : {8, 16, 24, 64, 120, 576, 2048}) {
+    const std::string suffix = "/" + std::to_string(n);
+    Random random("rows" + suffix);
+    std::vector<float> x(static_cast<std::size_t>(n)), y = floats(random, x.size());
+    for (float& v : x) v = random.unit() * static_cast<float>(1 << random.below(8));  // past where exp saturates
+    Hash inputs;
+    inputs.add(x), inputs.add(y);
+    const auto add = [&](const char* name, const std::function<void(const Kernels&, std::vector<float>&)>& apply) {
+      cases.add(name + suffix, inputs, [&](const Kernels& kernels) {
+        std::vector<float> in_place = x;
+        apply(kernels, in_place);
+        Hash hash;
+        hash.add(in_place);
+        return hash;
+      });
+    };
+    add("rms_norm", [&](const Kernels& k, auto& z) { k.rms_norm(z.data(), y.data(), 1e-6f, n, z.data()); });
+    add("gate_silu", [&](const Kernels& k, auto& z) { k.gate_silu(z.data(), y.data(), n, z.data()); });
+    add("gate_gelu", [&](const Kernels& k, auto& z) { k.gate_gelu(z.data(), y.data(), n, z.data()); });
+    add("add", [&](const Kernels& k, auto& z) { k.add(y.data(), n, z.data()); });
+  }
+}
+
+void add_rotations(Cases& cases) {
+  for (const int d_rotary : {2, 12, 16, 64, 80, 128}) {
+    for (const bool halves : {false, true}) {
+      const std::string name = std::string("rotate/") + (halves ? "halves/" : "neighbors/") + std::to_string(d_rotary);
+      Random random(name);
+      const auto head = floats(random, 128);
+      std::vector<float> angles(static_cast<std::size_t>(d_rotary));
+      for (float& a : angles) a = random.unit();
+      Hash inputs;
+      inputs.add(head), inputs.add(angles);
+      cases.add(name, inputs, [&](const Kernels& kernels) {
+        std::vector<float> rotated = head;
+        kernels.rotate(rotated.data(), angles.data(), d_rotary, halves);
+        Hash hash;
+        hash.add(rotated);
+        return hash;
+      });
+    }
+  }
+}
+
+struct AttendCase {
+  int d_head, group, start, rows, window;
+};
+
+// All positions of one head into a pool whose blocks are taken from the last to the first.
+std::vector<std::uint8_t> stored(const Kernels& kernels, KvFormat format, int d_head, const std::vector<float>& k,
+                                 const std::vector<float>& v, std::size_t block_bytes, int n_blocks) {
+  std::vector<std::uint8_t> pool(block_bytes * n_blocks);
+  for (int p = 0; p < static_cast<int>(k.size()) / d_head; p++) {
+    std::uint8_t* block = pool.data() + block_bytes * (n_blocks - 1 - p / 64);
+    kernels.store_kv(&k[p * d_head], &v[p * d_head], d_head, format, p % 64, block, block + block_bytes / 2);
+  }
+  return pool;
+}
+
+Hash attended(const Kernels& kernels, KvFormat format, const AttendCase& c, const std::vector<std::uint8_t>& pool,
+              std::size_t block_bytes, const std::vector<float>& q) {
+  std::vector<std::int32_t> blocks(pool.size() / block_bytes);
+  for (std::size_t i = 0; i < blocks.size(); i++) blocks[i] = static_cast<std::int32_t>(blocks.size() - 1 - i);
+  std::vector<float> out(q.size()), scratch(attend_scratch_floats(c.d_head));
+  const auto stride = static_cast<std::size_t>(c.group * c.d_head);
+  for (int begin = 0; begin < c.rows * c.group; begin += kQueriesPerTask) {
+    kernels.attend({.keys = pool.data(),
+                    .values = pool.data() + block_bytes / 2,
+                    .block_bytes = block_bytes,
+                    .blocks = blocks.data(),
+                    .format = format,
+                    .d_head = c.d_head,
+                    .group = c.group,
+                    .start = c.start,
+                    .window = c.window,
+                    .scale = 0.125f,
+                    .q = q.data(),
+                    .q_stride = stride,
+                    .out = out.data(),
+                    .out_stride = stride,
+                    .query_begin = begin,
+                    .query_end = std::min(begin + kQueriesPerTask, c.rows * c.group),
+                    .scratch = scratch.data()});
+  }
+  Hash hash;
+  hash.add(pool), hash.add(out);
+  return hash;
+}
+
+void add_attention(Cases& cases) {
+  const std::vector<AttendCase> shapes{
+      {64, 1, 0, 1, 0},     {64, 3, 0, 70, 0},  {64, 3, 63, 1, 0},   {64, 1, 64, 2, 0},    {64, 9, 255, 1, 0},
+      {64, 2, 256, 1, 0},   {64, 4, 300, 5, 0}, {64, 2, 700, 1, 0},  {64, 3, 190, 9, 100}, {64, 1, 700, 3, 64},
+      {64, 8, 513, 1, 512}, {96, 2, 100, 4, 0}, {96, 5, 30, 1, 7},   {128, 4, 127, 3, 0},  {128, 1, 320, 1, 0},
+      {128, 33, 5, 1, 0},   {256, 4, 65, 2, 0}, {256, 1, 260, 1, 1}, {32, 2, 64, 66, 0},   {160, 2, 70, 2, 50},
+  };
+  const std::vector<std::pair<const char*, KvFormat>> formats{
+      {"f16", KvFormat::F16}, {"q8_0", KvFormat::Q8_0}, {"f32", KvFormat::F32}};
+  for (const auto& [format_name, kv_format] : formats) {
+    const KvFormat format = kv_format;
+    for (const AttendCase& c : shapes) {
+      const std::string name = std::string("attend/") + format_name + "/head" + std::to_string(c.d_head) + "x" +
+                               std::to_string(c.group) + "/start" + std::to_string(c.start) + "/rows" +
+                               std::to_string(c.rows) + "/window" + std::to_string(c.window);
+      const auto d = static_cast<std::size_t>(c.d_head), positions = static_cast<std::size_t>(c.start + c.rows);
+      Random random(name);
+      const auto k = floats(random, positions * d), v = floats(random, positions * d);
+      const auto q = floats(random, static_cast<std::size_t>(c.rows * c.group) * d);
+      Hash inputs;
+      inputs.add(k), inputs.add(v), inputs.add(q);
+      const std::size_t half_bytes =
+          format == KvFormat::Q8_0 ? 64 * d + 64 * d / 32 * sizeof(float) : 64 * d * (format == KvFormat::F16 ? 2 : 4);
+      cases.add(name, inputs, [&](const Kernels& kernels) {
+        const auto pool = stored(kernels, format, c.d_head, k, v, 2 * half_bytes, (c.start + c.rows + 63) / 64);
+        return attended(kernels, format, c, pool, 2 * half_bytes, q);
+      });
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool recording = argc == 3 && std::string(argv[1]) == "--record";
+  if (argc != 2 && !recording) {
+    std::fprintf(stderr, "usage: %s [--record] FILE\n", argv[0]);
+    return 2;
+  }
+  Cases cases(recording);
+  if (!recording) cases.read(argv[1]);
+  add_quantize(cases);
+  add_rows(cases);
+  add_rotations(cases);
+  add_products(cases);
+  add_attention(cases);
+  if (recording) cases.write(argv[2]);
+  return cases.finish();
+}
