@@ -184,6 +184,21 @@ void add_products(Cases& cases) {
   }
 }
 
+// Every 16-bit float as a weight: w * 1 + 0.
+void add_every_weight(Cases& cases) {
+  for (const WeightFormat& f : weight_formats()) {
+    if (f.format != Format::F16 && f.format != Format::BF16) continue;
+    std::vector<std::uint8_t> raw(2 << 16);
+    for (std::size_t i = 0; i < raw.size(); i++) raw[i] = static_cast<std::uint8_t>(i % 2 ? i >> 9 : i >> 1);
+    const std::vector<float> one{1.0f}, out(1 << 16);
+    Hash inputs;
+    inputs.add(raw);
+    cases.add(std::string("linear/") + f.name + "/every_value", inputs, [&](const Kernels& kernels) {
+      return product(kernels, f, {1, 1, 1 << 16, false, false}, one, raw, out, out);
+    });
+  }
+}
+
 void add_quantize(Cases& cases) {
   for (const int d_in : {32, 96, 256, 2048}) {
     for (const auto kind : {ActivationKind::Block32, ActivationKind::Block256}) {
@@ -261,6 +276,25 @@ std::vector<std::uint8_t> stored(const Kernels& kernels, KvFormat format, int d_
   return pool;
 }
 
+// Any bits as keys and values, NaN among them: rounding to 16 bits, ties and overflow.
+void add_conversions(Cases& cases) {
+  Random random("store/f16");
+  std::vector<float> values(64 * 256);
+  for (float& v : values) {
+    const auto bits = static_cast<std::uint32_t>(random.bits());
+    const std::uint32_t exponent = random.below(8) == 0 ? bits >> 23 & 255u : 100u + (bits >> 23) % 48u;
+    const std::uint32_t mantissa = bits & (random.below(2) == 0 ? 0x7fffffu : 0x7ff000u);  // half of them ties or even
+    v = std::bit_cast<float>((bits & 0x80000000u) | exponent << 23 | mantissa);
+  }
+  Hash inputs;
+  inputs.add(values);
+  cases.add("store/f16/any_bits", inputs, [&](const Kernels& kernels) {
+    Hash hash;
+    hash.add(stored(kernels, KvFormat::F16, 256, values, values, std::size_t{4} * 64 * 256, 1));
+    return hash;
+  });
+}
+
 Hash attended(const Kernels& kernels, KvFormat format, const AttendCase& c, const std::vector<std::uint8_t>& pool,
               std::size_t block_bytes, const std::vector<float>& q) {
   std::vector<std::int32_t> blocks(pool.size() / block_bytes);
@@ -336,6 +370,8 @@ int main(int argc, char** argv) {
   add_rows(cases);
   add_rotations(cases);
   add_products(cases);
+  add_every_weight(cases);
+  add_conversions(cases);
   add_attention(cases);
   if (recording) cases.write(argv[2]);
   return cases.finish();
