@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "formats/formats.h"
+#include "kernels/pack.h"
 #include "recording.h"
 
 namespace {
@@ -60,6 +61,11 @@ const std::vector<WeightFormat>& weight_formats() {
       {"Q4_K", Format::Q4_K, {offsetof(RawQ4_K, d), offsetof(RawQ4_K, dmin)}},
       {"Q5_K", Format::Q5_K, {offsetof(RawQ5_K, d), offsetof(RawQ5_K, dmin)}},
       {"Q6_K", Format::Q6_K, {offsetof(RawQ6_K, d)}},
+      {"Q2_K", Format::Q2_K, {offsetof(RawQ2_K, d), offsetof(RawQ2_K, dmin)}},
+      {"Q3_K", Format::Q3_K, {offsetof(RawQ3_K, d)}},
+      {"IQ4_NL", Format::IQ4_NL, {offsetof(RawIQ4_NL, d)}},
+      {"IQ4_XS", Format::IQ4_XS, {offsetof(RawIQ4_XS, d)}},
+      {"MXFP4", Format::MXFP4, {}},
   };
   return formats;
 }
@@ -76,6 +82,7 @@ std::vector<std::uint8_t> raw_weight(Random& random, const WeightFormat& f, int 
       continue;
     }
     for (int i = 0; i < info.block_bytes; i++) block[i] = static_cast<std::uint8_t>(random.below(256));
+    if (f.format == Format::MXFP4) block[offsetof(RawMXFP4, e)] = static_cast<std::uint8_t>(118 + random.below(20));
     for (const std::size_t at : f.halves) {
       const std::uint16_t scale = random.half();
       std::memcpy(block + at, &scale, sizeof scale);
@@ -84,30 +91,35 @@ std::vector<std::uint8_t> raw_weight(Random& random, const WeightFormat& f, int 
   return raw;
 }
 
-// Rows quantized by a tier, in the arrays that its products read.
+// Rows quantized by a tier, in blocks of at most `block_rows` rows.
 struct Quantized {
   std::vector<std::int8_t> q;
   std::vector<float> d, d_sum;
   std::vector<std::int32_t> sum;
   std::vector<std::int16_t> sum16, sum32;
 
-  Quantized(const Kernels& kernels, ActivationKind kind, const std::vector<float>& x, int rows, int d_in)
+  Quantized(const Kernels& kernels, ActivationKind kind, int block_rows, const std::vector<float>& x, int rows,
+            int d_in)
       : q(x.size()),
         d(x.size() / 32),
         d_sum(x.size() / 32),
         sum(x.size() / 32),
         sum16(x.size() / 16),
         sum32(x.size() / 32) {
-    const auto n = static_cast<std::size_t>(d_in);
-    for (std::size_t r = 0; r < static_cast<std::size_t>(rows); r++) {
-      const std::size_t at32 = r * (n / 32), at256 = r * (n / 256), at16 = r * (n / 16);
+    for (int r = 0; r < rows; r++) {
+      const RowBlock block = row_block(rows, block_rows, block_of_row(rows, block_rows, r));
+      const float* row = x.data() + static_cast<std::size_t>(r) * d_in;
+      const int in_block = r - block.first;
       if (kind == ActivationKind::Block32) {
-        kernels.quantize32(&x[r * n], d_in, &q[r * n], &d[at32], &d_sum[at32], &sum[at32]);
+        kernels.quantize32(row, d_in, at_row(rows32(), d_in, block, in_block), block.rows);
       } else if (kind == ActivationKind::Block256) {
-        kernels.quantize256(&x[r * n], d_in, &q[r * n], &d[at256], &sum16[at16], &sum32[at32]);
+        kernels.quantize256(row, d_in, at_row(rows256(), d_in, block, in_block), block.rows);
       }
     }
   }
+
+  Rows32 rows32() { return {q.data(), d.data(), d_sum.data(), sum.data()}; }
+  Rows256 rows256() { return {q.data(), d.data(), sum16.data(), sum32.data()}; }
 
   Hash hash() const {
     Hash hash;
@@ -125,19 +137,21 @@ struct LinearCase {
 Hash product(const Kernels& kernels, const WeightFormat& f, const LinearCase& c, const std::vector<float>& x,
              const std::vector<std::uint8_t>& raw, const std::vector<float>& bias, std::vector<float> out) {
   const ActivationKind kind = format_info(f.format).activation;
-  const Quantized rows(kernels, kind, x, c.rows, c.d_in);
-  const int columns = kernels.tile_columns(f.format), tiles = (c.d_out + columns - 1) / columns;
-  std::vector<std::uint8_t> packed(kernels.tile_bytes(f.format, c.d_in) * tiles);
-  if (!packed.empty()) kernels.pack(f.format, raw.data(), c.d_in, c.d_out, 0, tiles, packed.data());
+  Quantized rows(kernels, kind, kernels.rows, x, c.rows, c.d_in);
+  const bool packs = kernels.columns > 0;
+  const int columns = packs ? packed_tile_columns(f.format, kernels.columns) : 1;
+  const int tiles = (c.d_out + columns - 1) / columns;
+  std::vector<std::uint8_t> packed(packs ? packed_tile_bytes(f.format, c.d_in, kernels.columns) * tiles : 0);
+  if (packs) pack_tiles(f.format, raw.data(), c.d_in, c.d_out, kernels.columns, 0, tiles, packed.data());
   const LinearArgs args{
       .format = f.format,
-      .weights = packed.empty() ? raw.data() : packed.data(),
+      .weights = packs ? packed.data() : raw.data(),
       .d_in = c.d_in,
       .d_out = c.d_out,
       .rows = c.rows,
       .x = x.data(),
-      .rows32 = {rows.q.data(), rows.d.data(), rows.d_sum.data(), rows.sum.data()},
-      .rows256 = {rows.q.data(), rows.d.data(), rows.sum16.data(), rows.sum32.data()},
+      .rows32 = rows.rows32(),
+      .rows256 = rows.rows256(),
       .out = out.data(),
       .out_stride = out.size() / c.rows,
       .bias = c.bias ? bias.data() : nullptr,
@@ -210,7 +224,7 @@ void add_quantize(Cases& cases) {
       for (std::size_t i = 5; i < x.size(); i += 997) x[i] = __builtin_nanf("");
       Hash inputs;
       inputs.add(x);
-      cases.add(name, inputs, [&](const Kernels& kernels) { return Quantized(kernels, kind, x, 40, d_in).hash(); });
+      cases.add(name, inputs, [&](const Kernels& kernels) { return Quantized(kernels, kind, 1, x, 40, d_in).hash(); });
     }
   }
 }

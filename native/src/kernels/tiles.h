@@ -64,7 +64,7 @@ FUCINA_INLINE void multiply_chunk(const std::uint8_t* chunk, const std::int8_t* 
     const auto w = Quants::template group<V, g>(chunk);
     unroll<M>(FUCINA_EACH(m) {
       if constexpr (turn % period == 0) sum[m] = V::template start<Sum>();
-      V::dot(sum[m], w, q + 4 * (M * g + m));
+      V::template dot<M * g + m>(sum[m], w, q);
       if constexpr (turn % period == period - 1) settle.template operator()<m, g / groups>(sum[m]);
     });
   });

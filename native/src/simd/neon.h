@@ -123,39 +123,47 @@ struct Neon {
     asm("ld1r {%0.4s}, %1" : "=w"(lanes) : "Q"(*reinterpret_cast<const std::int8_t (*)[4]>(x4)));
     return lanes;
   }
-  template <int g>
-  FUCINA_INLINE void dot(Sum& sum, U8 w, const std::int8_t* row) {
-    const int8x16_t x = four_bytes(row + 4 * g);
+  template <int four>
+  FUCINA_INLINE void dot(Sum& sum, U8 w, const std::int8_t* x) {
+    const int8x16_t lanes = four_bytes(x + 4 * four);
     const int8x16_t low = vreinterpretq_s8_u8(w.low), high = vreinterpretq_s8_u8(w.high);
-    sum.v[0] = vmlal_s8(sum.v[0], vget_low_s8(low), vget_low_s8(x));
-    sum.v[1] = vmlal_high_s8(sum.v[1], low, x);
-    sum.v[2] = vmlal_s8(sum.v[2], vget_low_s8(high), vget_low_s8(x));
-    sum.v[3] = vmlal_high_s8(sum.v[3], high, x);
+    sum.v[0] = vmlal_s8(sum.v[0], vget_low_s8(low), vget_low_s8(lanes));
+    sum.v[1] = vmlal_high_s8(sum.v[1], low, lanes);
+    sum.v[2] = vmlal_s8(sum.v[2], vget_low_s8(high), vget_low_s8(lanes));
+    sum.v[3] = vmlal_high_s8(sum.v[3], high, lanes);
     // Without this the compiler loads everything first and keeps it in memory.
     asm("" : "+w"(sum.v[0]), "+w"(sum.v[1]), "+w"(sum.v[2]), "+w"(sum.v[3]));
   }
-  template <int g>
-  FUCINA_INLINE void dot(ByteSum& sum, ByteWeights w, const std::int8_t* row) {
-    const int8x16_t x = four_bytes(row + 4 * g);
+  template <int four>
+  FUCINA_INLINE void dot(ByteSum& sum, ByteWeights w, const std::int8_t* x) {
+    const int8x16_t lanes = four_bytes(x + 4 * four);
     const int8x16_t low = vreinterpretq_s8_u8(w.w.low), high = vreinterpretq_s8_u8(w.w.high);
-    sum.v[0] = vpadalq_s16(sum.v[0], vmull_s8(vget_low_s8(low), vget_low_s8(x)));
-    sum.v[1] = vpadalq_s16(sum.v[1], vmull_high_s8(low, x));
-    sum.v[2] = vpadalq_s16(sum.v[2], vmull_s8(vget_low_s8(high), vget_low_s8(x)));
-    sum.v[3] = vpadalq_s16(sum.v[3], vmull_high_s8(high, x));
+    sum.v[0] = vpadalq_s16(sum.v[0], vmull_s8(vget_low_s8(low), vget_low_s8(lanes)));
+    sum.v[1] = vpadalq_s16(sum.v[1], vmull_high_s8(low, lanes));
+    sum.v[2] = vpadalq_s16(sum.v[2], vmull_s8(vget_low_s8(high), vget_low_s8(lanes)));
+    sum.v[3] = vpadalq_s16(sum.v[3], vmull_high_s8(high, lanes));
     asm("" : "+w"(sum.v[0]), "+w"(sum.v[1]), "+w"(sum.v[2]), "+w"(sum.v[3]));
   }
   FUCINA_INLINE I32 settle(Sum a) {
     return {vpaddq_s32(vpaddlq_s16(a.v[0]), vpaddlq_s16(a.v[1])), vpaddq_s32(vpaddlq_s16(a.v[2]), vpaddlq_s16(a.v[3]))};
   }
   FUCINA_INLINE I32 settle(ByteSum a) { return {vpaddq_s32(a.v[0], a.v[1]), vpaddq_s32(a.v[2], a.v[3])}; }
-  FUCINA_INLINE I32 settle(Sum a, Scale scale) {
-    const I32 sum = settle(a);
-    return {vmulq_s32(sum.low, scale.low), vmulq_s32(sum.high, scale.high)};
-  }
+  FUCINA_INLINE I32 scaled(I32 a, Scale scale) { return {vmulq_s32(a.low, scale.low), vmulq_s32(a.high, scale.high)}; }
+  FUCINA_INLINE I32 settle(Sum a, Scale scale) { return scaled(settle(a), scale); }
+  FUCINA_INLINE I32 settle(ByteSum a, Scale scale) { return scaled(settle(a), scale); }
   FUCINA_INLINE ByteWeights load_bytes_plus_128(const std::uint8_t* p) {
     const U8 w = load_u8(p);
     const uint8x16_t sign = vdupq_n_u8(128);
     return {{veorq_u8(w.low, sign), veorq_u8(w.high, sign)}};
+  }
+  template <const std::int8_t (&table)[16]>
+  FUCINA_INLINE ByteWeights look_up_bytes(U8 codes) {
+    return {look_up_plus<table, 0>(codes)};
+  }
+  template <const std::int8_t (&table)[16], int plus>
+  FUCINA_INLINE U8 look_up_plus(U8 codes) {
+    const uint8x16_t values = vaddq_u8(vreinterpretq_u8_s8(vld1q_s8(table)), vdupq_n_u8(plus));
+    return {vqtbl1q_u8(values, codes.low), vqtbl1q_u8(values, codes.high)};
   }
   FUCINA_INLINE Scale load_scales(const std::uint8_t* p) {
     const int16x8_t words = vmovl_s8(vreinterpret_s8_u8(vld1_u8(p)));
@@ -196,26 +204,23 @@ struct Neon {
 struct NeonDot : Neon {
   static constexpr int kRows = 4;
   using Sum = I32;
-  struct ByteSum {
-    I32 s;
-  };
+  using ByteSum = I32;
   template <class S>
   static constexpr int groups_held(int) {
     return 8;
   }
-  template <int g>
+  template <int four>
   FUCINA_INLINE void dot(Sum& sum, U8 w, const std::int8_t* x) {
-    const int8x16_t four = vld1q_s8(x + g / 4 * 16);
-    sum.low = vdotq_laneq_s32(sum.low, vreinterpretq_s8_u8(w.low), four, g % 4);
-    sum.high = vdotq_laneq_s32(sum.high, vreinterpretq_s8_u8(w.high), four, g % 4);
+    const int8x16_t sixteen = vld1q_s8(x + four / 4 * 16);
+    sum.low = vdotq_laneq_s32(sum.low, vreinterpretq_s8_u8(w.low), sixteen, four % 4);
+    sum.high = vdotq_laneq_s32(sum.high, vreinterpretq_s8_u8(w.high), sixteen, four % 4);
   }
-  template <int g>
+  template <int four>
   FUCINA_INLINE void dot(ByteSum& sum, ByteWeights w, const std::int8_t* x) {
-    dot<g>(sum.s, w.w, x);
+    dot<four>(sum, w.w, x);
   }
   FUCINA_INLINE I32 settle(Sum a) { return a; }
-  FUCINA_INLINE I32 settle(ByteSum a) { return a.s; }
-  FUCINA_INLINE I32 settle(Sum a, Scale scale) { return {vmulq_s32(a.low, scale.low), vmulq_s32(a.high, scale.high)}; }
+  FUCINA_INLINE I32 settle(Sum a, Scale scale) { return scaled(a, scale); }
 };
 #endif
 
