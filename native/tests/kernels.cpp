@@ -142,7 +142,8 @@ Hash product(const Kernels& kernels, const WeightFormat& f, const LinearCase& c,
   const int columns = packs ? packed_tile_columns(f.format, kernels.columns) : 1;
   const int tiles = (c.d_out + columns - 1) / columns;
   std::vector<std::uint8_t> packed(packs ? packed_tile_bytes(f.format, c.d_in, kernels.columns) * tiles : 0);
-  if (packs) pack_tiles(f.format, raw.data(), c.d_in, c.d_out, kernels.columns, 0, tiles, packed.data());
+  if (packs)
+    pack_tiles(f.format, raw.data(), c.d_in, c.d_out, kernels.columns, kernels.eights, 0, tiles, packed.data());
   const LinearArgs args{
       .format = f.format,
       .weights = packs ? packed.data() : raw.data(),

@@ -116,6 +116,8 @@ struct Kernels {
 
   // Columns of a quantized weight that a packed tile interleaves (kernels/pack.h); 0: computes from raw rows.
   int columns;
+  // Whether they are packed in eights (kernels/quants.h).
+  bool eights;
   // The most rows of a row block; linear_raw (tiers/raw.h) wants blocks of one.
   int rows;
   // out[r][c] = x[r] . w[c] for the columns of tiles [begin, end); without tiles, for columns [begin, end).

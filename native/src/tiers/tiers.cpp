@@ -48,6 +48,7 @@ std::vector<Tier> all_tiers() {
   const ArmFeatures features = arm_features();
   tiers.push_back({&neon_kernels(), true});
   tiers.push_back({&dotprod_kernels(), features.dotprod});
+  tiers.push_back({&i8mm_kernels(), features.dotprod && features.i8mm});
 #endif
   return tiers;
 }

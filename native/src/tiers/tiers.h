@@ -27,6 +27,7 @@ const Kernels& avx2_kernels();
 #elif defined(__aarch64__)
 const Kernels& neon_kernels();
 const Kernels& dotprod_kernels();
+const Kernels& i8mm_kernels();
 #endif
 
 }  // namespace fucina
