@@ -17,7 +17,9 @@ FUCINA_INLINE const std::uint16_t* halves_at(const std::uint8_t* p) {
   return reinterpret_cast<const std::uint16_t*>(p);
 }
 
-constexpr std::size_t round_up(std::size_t n, std::size_t grain) { return (n + grain - 1) / grain * grain; }
+FUCINA_INLINE constexpr std::size_t round_up(std::size_t n, std::size_t grain) {
+  return (n + grain - 1) / grain * grain;
+}
 
 template <class Raw, std::uint16_t Raw::* member>
 void pack_halves(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
@@ -108,9 +110,9 @@ struct Blocks32 {
   static constexpr int kBlock = 32;
   static constexpr int kTogether = 4;
   static constexpr int kScaleHalves = minimum ? 2 : 1;
-  static constexpr int quant_bytes(int columns) { return Quants::kVectors * 4 * columns; }
-  static constexpr int scale_bytes(int columns) { return kTogether * kScaleHalves * 2 * columns; }
-  static constexpr std::size_t tile_bytes(int n_blocks, int columns) {
+  FUCINA_INLINE constexpr int quant_bytes(int columns) { return Quants::kVectors * 4 * columns; }
+  FUCINA_INLINE constexpr int scale_bytes(int columns) { return kTogether * kScaleHalves * 2 * columns; }
+  FUCINA_INLINE constexpr std::size_t tile_bytes(int n_blocks, int columns) {
     return round_up(n_blocks, kTogether) / kTogether * scale_bytes(columns) + n_blocks * quant_bytes(columns);
   }
 
@@ -175,11 +177,11 @@ struct Blocks256 {
   using Rows = Rows256;
   static constexpr int kBlock = 256;
   static constexpr int kSubs = 256 / kSubBlock;
-  static constexpr int chunk_bytes(int columns) { return Quants::kVectors * 4 * columns; }
-  static constexpr int scale_bytes(int columns) {
+  FUCINA_INLINE constexpr int chunk_bytes(int columns) { return Quants::kVectors * 4 * columns; }
+  FUCINA_INLINE constexpr int scale_bytes(int columns) {
     return static_cast<int>(round_up((minima ? 4 + 2 * kSubs : 2 + kSubs) * columns, 32));
   }
-  static constexpr std::size_t tile_bytes(int n_blocks, int columns) {
+  FUCINA_INLINE constexpr std::size_t tile_bytes(int n_blocks, int columns) {
     return static_cast<std::size_t>(n_blocks) * (scale_bytes(columns) + 8 * chunk_bytes(columns));
   }
 
@@ -291,7 +293,7 @@ FUCINA_INLINE auto with_tile(Format format, Use use) {
 
 // Tiles begin at cache lines.
 template <class Tile>
-constexpr std::size_t tile_size(int d_in, int columns) {
+FUCINA_INLINE constexpr std::size_t tile_size(int d_in, int columns) {
   return round_up(Tile::tile_bytes(d_in / Tile::kBlock, columns), 64);
 }
 

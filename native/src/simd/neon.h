@@ -28,6 +28,9 @@ struct Neon {
     uint8x16_t low, high;
   };
 
+  FUCINA_INLINE void fetch(const void* p, int bytes) {
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i);
+  }
   FUCINA_INLINE F zero() { return set(0.0f); }
   FUCINA_INLINE F set(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
   FUCINA_INLINE F load(const float* p) { return {vld1q_f32(p), vld1q_f32(p + 4)}; }
