@@ -236,7 +236,10 @@ void add_rows(Cases& cases) {
     const std::string suffix = "/" + std::to_string(n);
     Random random("rows" + suffix);
     std::vector<float> x(static_cast<std::size_t>(n)), y = floats(random, x.size());
-    for (float& v : x) v = random.unit() * static_cast<float>(1 << random.below(8));  // past where exp saturates
+    for (float& v : x) {
+      const int magnitude = random.below(8);
+      v = random.unit() * static_cast<float>(1 << magnitude);  // past where exp saturates
+    }
     Hash inputs;
     inputs.add(x), inputs.add(y);
     const auto add = [&](const char* name, const std::function<void(const Kernels&, std::vector<float>&)>& apply) {

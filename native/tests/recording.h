@@ -30,7 +30,8 @@ class Hash {
   std::uint64_t state_ = 0xcbf29ce484222325u;
 };
 
-// Random bits as a function of (seed, count): SplitMix64 (Steele, Lea and Flood, 2014).
+// Random bits as a function of (seed, count): SplitMix64 (Steele, Lea and Flood, 2014). Draw once in an expression: the
+// order of evaluation is the compiler's choice.
 class Random {
  public:
   explicit Random(const std::string& seed) {
@@ -46,11 +47,16 @@ class Random {
   // A multiple of 2^-20 in [-1, 1).
   float unit() { return static_cast<float>(below(1 << 21) - (1 << 20)) * 0x1p-20f; }
   // Of many magnitudes; one in sixteen is zero.
-  float spread() { return below(16) == 0 ? 0.0f : unit() * static_cast<float>(1 << below(8)) * 0.125f; }
+  float spread() {
+    if (below(16) == 0) return 0.0f;
+    const int magnitude = below(8);
+    return unit() * static_cast<float>(1 << magnitude) * 0.125f;
+  }
   // A finite 16-bit float of modest size, one in eight of them subnormal.
   std::uint16_t half() {
     const int exponent = below(8) == 0 ? 0 : 6 + below(10);
-    return static_cast<std::uint16_t>(below(2) << 15 | exponent << 10 | below(1024));
+    const int sign = below(2), mantissa = below(1024);
+    return static_cast<std::uint16_t>(sign << 15 | exponent << 10 | mantissa);
   }
 
  private:
