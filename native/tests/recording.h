@@ -63,6 +63,12 @@ class Random {
   std::uint64_t state_ = 0xcbf29ce484222325u;
 };
 
+inline std::vector<float> floats(Random& random, std::size_t n) {
+  std::vector<float> values(n);
+  for (float& v : values) v = random.spread();
+  return values;
+}
+
 // The cases of a file, or those being recorded.
 class Cases {
  public:
@@ -139,5 +145,8 @@ class Cases {
   std::vector<std::string> lines_;
   int compared_ = 0, failures_ = 0;
 };
+
+// Adds the cases of store_kv, attend and gather (attention.cpp).
+void add_attention(Cases& cases);
 
 }  // namespace fucina

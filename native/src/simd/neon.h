@@ -182,7 +182,6 @@ struct Neon {
     return {vmovl_s8(vreinterpret_s8_u8(vld1_u8(a))), vmovl_s8(vreinterpret_s8_u8(vld1_u8(b)))};
   }
   FUCINA_INLINE I16 set_pair(const std::int16_t* p) { return {vdupq_n_s16(p[0]), vdupq_n_s16(p[1])}; }
-  FUCINA_INLINE void fetch_ahead(const void*, int) {}
 
   FUCINA_INLINE U8 load_u8(const std::uint8_t* p) { return {vld1q_u8(p), vld1q_u8(p + 16)}; }
   FUCINA_INLINE U8 low_nibbles(U8 a) {
