@@ -19,7 +19,8 @@ namespace {
 
 using namespace fucina;
 
-// Rows to multiply: stretches of ordinary values, of zeros, of ties between two int8, and of subnormal numbers.
+// Rows to multiply: stretches of ordinary values, of zeros, of ties between two int8, of subnormal numbers, and of the
+// same value all along, so that sums become as large as they can.
 std::vector<float> activations(Random& random, int rows, int d_in) {
   std::vector<float> x;
   for (int row = 0; row < rows; row++) {
@@ -28,7 +29,9 @@ std::vector<float> activations(Random& random, int rows, int d_in) {
       for (int i = first; i < std::min(first + 256, d_in); i++) {
         const float ordinary = random.spread();
         const float tie = i % 32 == 0 ? 127.0f : static_cast<float>(random.below(507) - 253) * 0.5f;
-        x.push_back(kind == 0 ? 0.0f : kind == 1 ? tie : kind == 2 ? ordinary * 0x1p-130f : ordinary);
+        const float constant = row % 2 == 0 ? 3.0f : -3.0f;
+        const float choices[] = {0.0f, tie, ordinary * 0x1p-130f, constant};
+        x.push_back(kind < 4 ? choices[kind] : ordinary);
       }
     }
   }
@@ -64,7 +67,7 @@ const std::vector<WeightFormat>& weight_formats() {
   return formats;
 }
 
-// Raw rows of a weight: any bytes but for the scales, which are finite and modest.
+// Raw rows of a weight: any bytes, or the extreme ones; but for the scales, which are finite and modest.
 std::vector<std::uint8_t> raw_weight(Random& random, const WeightFormat& f, int d_in, int d_out) {
   const FormatInfo info = format_info(f.format);
   std::vector<std::uint8_t> raw(static_cast<std::size_t>(d_in / info.block_weights) * info.block_bytes * d_out);
@@ -75,7 +78,11 @@ std::vector<std::uint8_t> raw_weight(Random& random, const WeightFormat& f, int 
       std::memcpy(block, f.format == Format::F32 ? static_cast<const void*>(&bits) : &upper, info.block_bytes);
       continue;
     }
-    for (int i = 0; i < info.block_bytes; i++) block[i] = static_cast<std::uint8_t>(random.below(256));
+    const int kind = random.below(8);
+    for (int i = 0; i < info.block_bytes; i++) {
+      const int any = random.below(256);
+      block[i] = static_cast<std::uint8_t>(kind == 0 ? 0xff : kind == 1 ? 0x80 : any);
+    }
     if (f.format == Format::MXFP4) block[offsetof(RawMXFP4, e)] = static_cast<std::uint8_t>(118 + random.below(20));
     for (const std::size_t at : f.halves) {
       const std::uint16_t scale = random.half();
