@@ -44,27 +44,23 @@ void add_conversions(Cases& cases) {
 
 AttendArgs task_of(KvFormat format, const AttendCase& c, const std::vector<std::uint8_t>& pool, std::size_t block_bytes,
                    const std::vector<std::int32_t>& blocks, const std::vector<float>& q, int begin) {
-  const auto stride = static_cast<std::size_t>(c.group * c.d_head);
-  return {.keys = pool.data(),
-          .values = pool.data() + block_bytes / 2,
-          .block_bytes = block_bytes,
-          .blocks = blocks.data(),
-          .format = format,
-          .d_head = c.d_head,
-          .group = c.group,
-          .start = c.start,
-          .window = c.window,
-          .scale = 0.125f,
-          .q = q.data(),
-          .q_stride = stride,
-          .out = nullptr,
-          .out_stride = stride,
-          .query_begin = begin,
-          .query_end = std::min(begin + kQueriesPerTask, c.rows * c.group),
-          .scratch = nullptr,
-          .partials = nullptr,
-          .stretch_begin = 0,
-          .stretch_end = 0};
+  AttendArgs args{};
+  args.keys = pool.data();
+  args.values = pool.data() + block_bytes / 2;
+  args.block_bytes = block_bytes;
+  args.blocks = blocks.data();
+  args.format = format;
+  args.d_head = c.d_head;
+  args.group = c.group;
+  args.start = c.start;
+  args.window = c.window;
+  args.scale = 0.125f;
+  args.q = q.data();
+  args.q_stride = args.out_stride = static_cast<std::size_t>(c.group * c.d_head);
+  args.afterwards = pool.data();
+  args.query_begin = begin;
+  args.query_end = std::min(begin + kQueriesPerTask, c.rows * c.group);
+  return args;
 }
 
 // Every query in two ways: at once, and by stretches, the last one first.
