@@ -7,15 +7,12 @@
 
 namespace fucina {
 
-namespace {
-constexpr std::size_t kHugeFrom = std::size_t{1} << 21;
-}
-
 Buffer::Buffer(std::size_t n_bytes) : size_(n_bytes) {
   if (n_bytes == 0) return;
   void* memory = mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
+  constexpr std::size_t kHugeFrom = std::size_t{1} << 21;
   if (n_bytes >= kHugeFrom) madvise(memory, n_bytes, MADV_HUGEPAGE);  // advice: failing is harmless
 #endif
   data_ = static_cast<std::uint8_t*>(memory);

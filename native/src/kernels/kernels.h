@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/half.h"
 #include "formats/formats.h"
 
 namespace fucina {
@@ -17,12 +18,12 @@ namespace fucina {
 struct RowBlock {
   int first, rows;
 };
-constexpr int row_blocks(int n_rows, int most) { return (n_rows + most - 1) / most; }
-constexpr RowBlock row_block(int n_rows, int most, int index) {
+FUCINA_INLINE constexpr int row_blocks(int n_rows, int most) { return (n_rows + most - 1) / most; }
+FUCINA_INLINE constexpr RowBlock row_block(int n_rows, int most, int index) {
   const int blocks = row_blocks(n_rows, most), size = n_rows / blocks, larger = n_rows % blocks;
   return {index * size + (index < larger ? index : larger), size + (index < larger)};
 }
-constexpr int block_of_row(int n_rows, int most, int row) {
+FUCINA_INLINE constexpr int block_of_row(int n_rows, int most, int row) {
   const int blocks = row_blocks(n_rows, most), size = n_rows / blocks, larger = n_rows % blocks;
   return row < larger * (size + 1) ? row / (size + 1) : larger + (row - larger * (size + 1)) / size;
 }
@@ -45,12 +46,12 @@ struct Rows256 {
 };
 
 // Moves the arrays of row 0 of a pass to a row's place: `rows` and `row` are those of its block.
-constexpr Rows32 at_row(Rows32 r, int d_in, RowBlock block, int row) {
+FUCINA_INLINE constexpr Rows32 at_row(Rows32 r, int d_in, RowBlock block, int row) {
   const std::size_t first = block.first, values = d_in;
   return {r.q + first * values + 4 * row, r.d + first * (values / 32) + row, r.d_sum + first * (values / 32) + row,
           r.sum + first * (values / 32) + row};
 }
-constexpr Rows256 at_row(Rows256 r, int d_in, RowBlock block, int row) {
+FUCINA_INLINE constexpr Rows256 at_row(Rows256 r, int d_in, RowBlock block, int row) {
   const std::size_t first = block.first, values = d_in;
   return {r.q + first * values + 4 * row, r.d + first * (values / 256) + row, r.sum16 + first * (values / 16) + 2 * row,
           r.sum32 + first * (values / 32) + 2 * row};
@@ -116,6 +117,8 @@ struct Kernels {
 
   // Columns of a quantized weight that a packed tile interleaves (kernels/pack.h); 0: computes from raw rows.
   int columns;
+  // Whether they are packed in eights (kernels/quants.h).
+  bool eights;
   // The most rows of a row block; linear_raw (tiers/raw.h) wants blocks of one.
   int rows;
   // out[r][c] = x[r] . w[c] for the columns of tiles [begin, end); without tiles, for columns [begin, end).

@@ -9,7 +9,8 @@ namespace {
 constexpr int kMostColumns = 16;
 
 template <class Tile>
-void pack_blocks(const std::uint8_t* raw, int d_in, int d_out, int columns, int begin, int end, std::uint8_t* tiles) {
+void pack_blocks(const std::uint8_t* raw, int d_in, int d_out, int columns, bool eights, int begin, int end,
+                 std::uint8_t* tiles) {
   using Raw = typename Tile::Raw;
   static constexpr Raw kZero{};
   const int n_blocks = d_in / Tile::kBlock;
@@ -23,7 +24,7 @@ void pack_blocks(const std::uint8_t* raw, int d_in, int d_out, int columns, int 
                            ? reinterpret_cast<const Raw*>(raw + (row * n_blocks + b) * sizeof(Raw))
                            : &kZero;
       }
-      Tile::pack(of_column, columns, b, tiles + t * tile_bytes);
+      Tile::pack(of_column, columns, eights, b, tiles + t * tile_bytes);
     }
   }
 }
@@ -58,11 +59,11 @@ std::size_t packed_tile_bytes(Format format, int d_in, int columns) {
   return with_tile(format, [&]<class Tile>() { return tile_size<Tile>(d_in, columns); });
 }
 
-void pack_tiles(Format format, const std::uint8_t* raw, int d_in, int d_out, int columns, int begin, int end,
-                std::uint8_t* tiles) {
+void pack_tiles(Format format, const std::uint8_t* raw, int d_in, int d_out, int columns, bool eights, int begin,
+                int end, std::uint8_t* tiles) {
   if (format == Format::F32) return pack_floats<float>(raw, d_in, d_out, begin, end, tiles);
   if (is_float(format)) return pack_floats<std::uint16_t>(raw, d_in, d_out, begin, end, tiles);
-  with_tile(format, [&]<class Tile>() { pack_blocks<Tile>(raw, d_in, d_out, columns, begin, end, tiles); });
+  with_tile(format, [&]<class Tile>() { pack_blocks<Tile>(raw, d_in, d_out, columns, eights, begin, end, tiles); });
 }
 
 }  // namespace fucina

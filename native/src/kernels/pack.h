@@ -8,12 +8,12 @@
 
 namespace fucina {
 
-// `columns` is how many columns of a quantized weight the tier interleaves: Kernels::columns, 8 or 16.
-// Output columns that share a tile: the grain in which threads divide a product.
+// `columns` is how many columns of a quantized weight the tier interleaves: Kernels::columns, 8 or 16; `eights` how
+// (kernels/quants.h). Output columns that share a tile: the grain in which threads divide a product.
 int packed_tile_columns(Format format, int columns);
 std::size_t packed_tile_bytes(Format format, int d_in, int columns);
 // Packs tiles [begin, end); columns past d_out become zero.
-void pack_tiles(Format format, const std::uint8_t* raw, int d_in, int d_out, int columns, int begin, int end,
-                std::uint8_t* tiles);
+void pack_tiles(Format format, const std::uint8_t* raw, int d_in, int d_out, int columns, bool eights, int begin,
+                int end, std::uint8_t* tiles);
 
 }  // namespace fucina

@@ -181,4 +181,23 @@ struct Bytes {
   }
 };
 
+// Lanes that multiply matrices of int8 want eight weights of a column side by side. The two vectors that a product
+// meets in turns 2e and 2e + 1 then hold weights 8e .. 8e+7: byte 8c + i belongs to column c, and the second vector
+// goes on where the first ends.
+template <class V>
+constexpr bool takes_eights = requires { typename V::PairSum; };
+
+// Packs a chunk of weights code(column, k), in fours or in eights.
+template <class Quants, class Code>
+void pack_chunk(Code code, int columns, bool eights, std::uint8_t* out) {
+  if (!eights) return Quants::pack(code, columns, out);
+  const auto in_eights = [&](int c, int k) {
+    int turn = 0;
+    while (Quants::group_at(turn) != k / 4) turn++;
+    const int byte = turn % 2 * 4 * columns + 4 * c + k % 4;
+    return code(byte / 8, turn / 2 * 8 + byte % 8);
+  };
+  Quants::pack(in_eights, columns, out);
+}
+
 }  // namespace fucina

@@ -46,7 +46,7 @@ double probe_sums(long rounds) {
   unroll<kSums>(FUCINA_EACH(i) { sum[i] = V::template start<Sum>(); });
   for (long r = 0; r < rounds; r++) {
     const std::int8_t* x = anew(kProbeRows);
-    unroll<kSums>(FUCINA_EACH(i) { V::dot(sum[i], i % 2 ? b : a, x + i / 2 * 4); });
+    unroll<kSums>(FUCINA_EACH(i) { V::template dot<i / 2>(sum[i], i % 2 ? b : a, x); });
   }
   unroll<kSums>(FUCINA_EACH(i) { keep(V::sum(V::settle(sum[i]))); });
   return static_cast<double>(rounds) * kSums * V::kVectorBytes;
@@ -64,8 +64,8 @@ double probe_scaled(long rounds) {
     const std::int8_t* x = anew(kProbeRows);
     unroll<kRows>(FUCINA_EACH(m) {
       auto sum = V::template start<typename V::Sum>();
-      V::dot(sum, a, x + 4 * m);
-      V::dot(sum, b, x + 4 * m + 16);
+      V::template dot<m>(sum, a, x);
+      V::template dot<m + 4>(sum, b, x);
       acc[m] = V::add(acc[m], V::settle(sum, scale));
     });
   }
@@ -73,8 +73,48 @@ double probe_scaled(long rounds) {
   return static_cast<double>(rounds) * kRows * 2 * V::kVectorBytes;
 }
 
+// The same two with lanes that multiply eights of two rows at a time (kernels/quants.h).
+template <class V, class Quants, int kPairs>
+double probe_eights(long rounds) {
+  const auto a = Quants::template group<V, 0>(anew(kProbeWeights)),
+             b = Quants::template group<V, 1>(anew(kProbeWeights));
+  typename V::PairSum sum[kPairs];
+  unroll<kPairs>(FUCINA_EACH(p) { sum[p] = V::start_pair(); });
+  for (long r = 0; r < rounds; r++) {
+    const std::int8_t* x = anew(kProbeRows);
+    unroll<kPairs>(FUCINA_EACH(p) { V::dot_eights(sum[p], a, b, V::template two_rows<2 * p, 2 * p + 8, true>(x)); });
+  }
+  unroll<kPairs>(FUCINA_EACH(p) { keep(V::sum(V::add(V::first_row(sum[p]), V::second_row(sum[p])))); });
+  return static_cast<double>(rounds) * kPairs * 4 * V::kVectorBytes;
+}
+
+template <class V>
+double probe_scaled_eights(long rounds) {
+  const auto a = SixBits::group<V, 0>(anew(kProbeWeights)), b = SixBits::group<V, 1>(anew(kProbeWeights));
+  const auto scale = V::load_scales(anew(kProbeWeights));
+  typename V::I32 acc[4];
+  unroll<4>(FUCINA_EACH(m) { acc[m] = V::zero_i32(); });
+  for (long r = 0; r < rounds; r++) {
+    const std::int8_t* x = anew(kProbeRows);
+    unroll<2>(FUCINA_EACH(p) {
+      auto sum = V::start_pair();
+      V::dot_eights(sum, a, b, V::template two_rows<2 * p, 2 * p + 4, true>(x));
+      V::dot_eights(sum, a, b, V::template two_rows<2 * p + 8, 2 * p + 12, true>(x));
+      acc[2 * p] = V::add(acc[2 * p], V::settle(V::first_row(sum), scale));
+      acc[2 * p + 1] = V::add(acc[2 * p + 1], V::settle(V::second_row(sum), scale));
+    });
+  }
+  unroll<4>(FUCINA_EACH(m) { keep(V::sum(acc[m])); });
+  return static_cast<double>(rounds) * 2 * 2 * 4 * V::kVectorBytes;
+}
+
 template <class V>
 double multiply_adds(Mix mix, long rounds) {
+  if constexpr (takes_eights<V>) {
+    if (mix == Mix::Nibbles) return probe_eights<V, FourBits, 4>(rounds);
+    if (mix == Mix::Bytes) return probe_eights<V, Bytes, 4>(rounds);
+    if (mix == Mix::Scaled) return probe_scaled_eights<V>(rounds);
+  }
   switch (mix) {
     case Mix::F32:
       return probe_floats<V>(rounds);

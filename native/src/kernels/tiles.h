@@ -17,7 +17,9 @@ FUCINA_INLINE const std::uint16_t* halves_at(const std::uint8_t* p) {
   return reinterpret_cast<const std::uint16_t*>(p);
 }
 
-constexpr std::size_t round_up(std::size_t n, std::size_t grain) { return (n + grain - 1) / grain * grain; }
+FUCINA_INLINE constexpr std::size_t round_up(std::size_t n, std::size_t grain) {
+  return (n + grain - 1) / grain * grain;
+}
 
 template <class Raw, std::uint16_t Raw::* member>
 void pack_halves(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
@@ -53,7 +55,7 @@ struct PowerScale {
 // The integer products of one chunk with M rows. `settle<m, sub>(sum)` takes what a row has gathered over groups of one
 // sub-block; it is called as often as a sum must be emptied.
 template <class V, class Quants, int M, int kSubBlock, class Settle>
-FUCINA_INLINE void multiply_chunk(const std::uint8_t* chunk, const std::int8_t* q, Settle settle) {
+FUCINA_INLINE void multiply_fours(const std::uint8_t* chunk, const std::int8_t* q, Settle settle) {
   using Sum = typename Quants::template Sum<V>;
   constexpr int groups = kSubBlock / 4;
   constexpr int room = V::template groups_held<Sum>(Quants::kMost);
@@ -64,10 +66,39 @@ FUCINA_INLINE void multiply_chunk(const std::uint8_t* chunk, const std::int8_t* 
     const auto w = Quants::template group<V, g>(chunk);
     unroll<M>(FUCINA_EACH(m) {
       if constexpr (turn % period == 0) sum[m] = V::template start<Sum>();
-      V::dot(sum[m], w, q + 4 * (M * g + m));
+      V::template dot<M * g + m>(sum[m], w, q);
       if constexpr (turn % period == period - 1) settle.template operator()<m, g / groups>(sum[m]);
     });
   });
+}
+
+// The same with lanes that multiply eights (kernels/quants.h) of two rows at a time.
+template <class V, class Quants, int M, int kSubBlock, class Settle>
+FUCINA_INLINE void multiply_eights(const std::uint8_t* chunk, const std::int8_t* q, Settle settle) {
+  constexpr int period = kSubBlock / 8;
+  typename V::PairSum sum[(M + 1) / 2];
+  unroll<4>(FUCINA_EACH(eight) {
+    const auto first = Quants::template group<V, Quants::group_at(2 * eight)>(chunk);
+    const auto second = Quants::template group<V, Quants::group_at(2 * eight + 1)>(chunk);
+    unroll<(M + 1) / 2>(FUCINA_EACH(pair) {
+      constexpr int m = 2 * pair, four = M * 2 * eight + m;
+      if constexpr (eight % period == 0) sum[pair] = V::start_pair();
+      V::dot_eights(sum[pair], first, second, V::template two_rows<four, four + M, (m + 1 < M)>(q));
+      if constexpr (eight % period == period - 1) {
+        settle.template operator()<m, eight / period>(V::first_row(sum[pair]));
+        if constexpr (m + 1 < M) settle.template operator()<m + 1, eight / period>(V::second_row(sum[pair]));
+      }
+    });
+  });
+}
+
+template <class V, class Quants, int M, int kSubBlock, class Settle>
+FUCINA_INLINE void multiply_chunk(const std::uint8_t* chunk, const std::int8_t* q, Settle settle) {
+  if constexpr (takes_eights<V>) {
+    multiply_eights<V, Quants, M, kSubBlock>(chunk, q, settle);
+  } else {
+    multiply_fours<V, Quants, M, kSubBlock>(chunk, q, settle);
+  }
 }
 
 // Blocks of 32 weights with a 16-bit scale, and an offset of all quants or a minimum.
@@ -79,17 +110,17 @@ struct Blocks32 {
   static constexpr int kBlock = 32;
   static constexpr int kTogether = 4;
   static constexpr int kScaleHalves = minimum ? 2 : 1;
-  static constexpr int quant_bytes(int columns) { return Quants::kVectors * 4 * columns; }
-  static constexpr int scale_bytes(int columns) { return kTogether * kScaleHalves * 2 * columns; }
-  static constexpr std::size_t tile_bytes(int n_blocks, int columns) {
+  FUCINA_INLINE constexpr int quant_bytes(int columns) { return Quants::kVectors * 4 * columns; }
+  FUCINA_INLINE constexpr int scale_bytes(int columns) { return kTogether * kScaleHalves * 2 * columns; }
+  FUCINA_INLINE constexpr std::size_t tile_bytes(int n_blocks, int columns) {
     return round_up(n_blocks, kTogether) / kTogether * scale_bytes(columns) + n_blocks * quant_bytes(columns);
   }
 
-  static void pack(const Raw* const* column_blocks, int columns, int block, std::uint8_t* tile) {
+  static void pack(const Raw* const* column_blocks, int columns, bool eights, int block, std::uint8_t* tile) {
     const int four = block / kTogether, in_four = block % kTogether;
     std::uint8_t* scales = tile + tile_bytes(four * kTogether, columns);
-    Quants::pack([&](int c, int k) { return element(*column_blocks[c], k); }, columns,
-                 scales + scale_bytes(columns) + in_four * quant_bytes(columns));
+    pack_chunk<Quants>([&](int c, int k) { return element(*column_blocks[c], k); }, columns, eights,
+                       scales + scale_bytes(columns) + in_four * quant_bytes(columns));
     Scale::pack(column_blocks, columns, scales + 2 * columns * in_four);
     if constexpr (minimum) {
       pack_halves<Raw, &Raw::m>(column_blocks, columns, scales + 2 * columns * (kTogether + in_four));
@@ -146,15 +177,15 @@ struct Blocks256 {
   using Rows = Rows256;
   static constexpr int kBlock = 256;
   static constexpr int kSubs = 256 / kSubBlock;
-  static constexpr int chunk_bytes(int columns) { return Quants::kVectors * 4 * columns; }
-  static constexpr int scale_bytes(int columns) {
+  FUCINA_INLINE constexpr int chunk_bytes(int columns) { return Quants::kVectors * 4 * columns; }
+  FUCINA_INLINE constexpr int scale_bytes(int columns) {
     return static_cast<int>(round_up((minima ? 4 + 2 * kSubs : 2 + kSubs) * columns, 32));
   }
-  static constexpr std::size_t tile_bytes(int n_blocks, int columns) {
+  FUCINA_INLINE constexpr std::size_t tile_bytes(int n_blocks, int columns) {
     return static_cast<std::size_t>(n_blocks) * (scale_bytes(columns) + 8 * chunk_bytes(columns));
   }
 
-  static void pack(const Raw* const* column_blocks, int columns, int block, std::uint8_t* tile) {
+  static void pack(const Raw* const* column_blocks, int columns, bool eights, int block, std::uint8_t* tile) {
     std::uint8_t* out = tile + tile_bytes(block, columns);
     pack_halves<Raw, &Raw::d>(column_blocks, columns, out);
     if constexpr (minima) pack_halves<Raw, &Raw::dmin>(column_blocks, columns, out + 2 * columns);
@@ -169,8 +200,8 @@ struct Blocks256 {
       }
     }
     for (int chunk = 0; chunk < 8; chunk++) {
-      Quants::pack([&](int c, int k) { return element(*column_blocks[c], 32 * chunk + k); }, columns,
-                   out + scale_bytes(columns) + chunk * chunk_bytes(columns));
+      pack_chunk<Quants>([&](int c, int k) { return element(*column_blocks[c], 32 * chunk + k); }, columns, eights,
+                         out + scale_bytes(columns) + chunk * chunk_bytes(columns));
     }
   }
 
@@ -262,7 +293,7 @@ FUCINA_INLINE auto with_tile(Format format, Use use) {
 
 // Tiles begin at cache lines.
 template <class Tile>
-constexpr std::size_t tile_size(int d_in, int columns) {
+FUCINA_INLINE constexpr std::size_t tile_size(int d_in, int columns) {
   return round_up(Tile::tile_bytes(d_in / Tile::kBlock, columns), 64);
 }
 

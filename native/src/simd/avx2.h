@@ -127,11 +127,15 @@ struct Avx2 {
     // Without this the compiler multiplies everything first and keeps the products in memory.
     asm("" : "+x"(sum.v));
   }
-  FUCINA_INLINE void dot(Sum& sum, U8 w, const std::int8_t* x4) { add_products(sum, w, four_bytes(x4)); }
-  FUCINA_INLINE void dot(ByteSum& sum, ByteWeights w, const std::int8_t* x4) {
-    const __m256i x = four_bytes(x4);
-    add_products(sum.low, w.low, x);
-    add_products(sum.high, w.high, x);
+  template <int four>
+  FUCINA_INLINE void dot(Sum& sum, U8 w, const std::int8_t* x) {
+    add_products(sum, w, four_bytes(x + 4 * four));
+  }
+  template <int four>
+  FUCINA_INLINE void dot(ByteSum& sum, ByteWeights w, const std::int8_t* x) {
+    const __m256i lanes = four_bytes(x + 4 * four);
+    add_products(sum.low, w.low, lanes);
+    add_products(sum.high, w.high, lanes);
   }
   FUCINA_INLINE I32 settle(Sum s) { return {_mm256_madd_epi16(s.v, _mm256_set1_epi16(1))}; }
   FUCINA_INLINE I32 settle(ByteSum s) {

@@ -131,15 +131,18 @@ struct Generic {
   FUCINA_INLINE S start() {
     return S{};
   }
-  // The weights of every column times the same four activations (none is -128), added.
-  FUCINA_INLINE void dot(Sum& sum, U8 w, const std::int8_t* x4) {
+  // The weights of every column times the same four activations (number `four` of x; none is -128), added.
+  template <int four>
+  FUCINA_INLINE void dot(Sum& sum, U8 w, const std::int8_t* x) {
+    const std::int8_t* x4 = x + 4 * four;
     for (int i = 0; i < 16; i++) {
       const int products = w.v[2 * i] * x4[2 * i % 4] + w.v[2 * i + 1] * x4[(2 * i + 1) % 4];
       sum.s.v[i] = static_cast<std::int16_t>(sum.s.v[i] + products);
     }
   }
-  FUCINA_INLINE void dot(ByteSum& sum, ByteWeights w, const std::int8_t* x4) {
-    for (int i = 0; i < 32; i++) sum.s.v[i / 4] += (w.w.v[i] - 128) * x4[i % 4];
+  template <int four>
+  FUCINA_INLINE void dot(ByteSum& sum, ByteWeights w, const std::int8_t* x) {
+    for (int i = 0; i < 32; i++) sum.s.v[i / 4] += (w.w.v[i] - 128) * x[4 * four + i % 4];
   }
   // The sum of every column; with scales, that times the column's scale.
   FUCINA_INLINE I32 settle(Sum a) { FUCINA_LANES(I32, 8, a.s.v[2 * i] + a.s.v[2 * i + 1]); }

@@ -27,7 +27,8 @@ PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const s
   const int piece = std::max(16, tiles_ / 1024);
   Team::Job(threads).share((tiles_ + piece - 1) / piece, [&](Turn turn) {
     const int first = turn.piece * piece;
-    pack_tiles(format, raw, d_in, d_out, kernels.columns, first, std::min(first + piece, tiles_), packed_.data());
+    pack_tiles(format, raw, d_in, d_out, kernels.columns, kernels.eights, first, std::min(first + piece, tiles_),
+               packed_.data());
   });
 }
 

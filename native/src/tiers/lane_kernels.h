@@ -13,6 +13,7 @@ constexpr Kernels lane_kernels(const char* name) {
   return {
       .name = name,
       .columns = V::kColumns,
+      .eights = takes_eights<V>,
       .rows = V::kRows,
       .linear = linear<V>,
       .rms_norm = rms_norm<V>,

@@ -284,6 +284,7 @@ const Kernels& scalar_kernels() {
   static constexpr Kernels kernels{
       .name = "scalar",
       .columns = 0,
+      .eights = false,
       .rows = 1,
       .linear = linear_raw,
       .rms_norm = rms_norm,

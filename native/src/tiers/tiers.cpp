@@ -2,7 +2,41 @@
 
 #include <stdexcept>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
 namespace fucina {
+
+#if defined(__aarch64__)
+namespace {
+
+struct ArmFeatures {
+  bool dotprod = false, i8mm = false;
+};
+
+#if defined(__linux__)
+ArmFeatures arm_features() {
+  return {(getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0, (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0};
+}
+#elif defined(__APPLE__)
+bool has_feature(const char* name) {
+  int value = 0;
+  std::size_t value_bytes = sizeof value;
+  return sysctlbyname(name, &value, &value_bytes, nullptr, 0) == 0 && value != 0;
+}
+ArmFeatures arm_features() {
+  return {has_feature("hw.optional.arm.FEAT_DotProd"), has_feature("hw.optional.arm.FEAT_I8MM")};
+}
+#else
+ArmFeatures arm_features() { return {}; }
+#endif
+
+}  // namespace
+#endif
 
 std::vector<Tier> all_tiers() {
   std::vector<Tier> tiers{{&scalar_kernels(), true}, {&baseline_kernels(), true}};
@@ -10,6 +44,11 @@ std::vector<Tier> all_tiers() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   tiers.push_back({&avx2_kernels(), avx2});
+#elif defined(__aarch64__)
+  const ArmFeatures features = arm_features();
+  tiers.push_back({&neon_kernels(), true});
+  tiers.push_back({&dotprod_kernels(), features.dotprod});
+  tiers.push_back({&i8mm_kernels(), features.dotprod && features.i8mm});
 #endif
   return tiers;
 }

@@ -24,6 +24,10 @@ const Kernels& scalar_kernels();
 const Kernels& baseline_kernels();
 #if defined(__x86_64__)
 const Kernels& avx2_kernels();
+#elif defined(__aarch64__)
+const Kernels& neon_kernels();
+const Kernels& dotprod_kernels();
+const Kernels& i8mm_kernels();
 #endif
 
 }  // namespace fucina
