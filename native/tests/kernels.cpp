@@ -134,11 +134,25 @@ struct LinearCase {
   bool bias, accumulate;
 };
 
+// The rows of float products: those of a row block alternate.
+std::vector<float> spread(const std::vector<float>& x, int rows, int d_in, int block_rows) {
+  std::vector<float> result(x.size());
+  for (int r = 0; r < rows; r++) {
+    const RowBlock block = row_block(rows, block_rows, block_of_row(rows, block_rows, r));
+    for (int k = 0; k < d_in; k++) {
+      result[static_cast<std::size_t>(block.first) * d_in + k * block.rows + r - block.first] =
+          x[static_cast<std::size_t>(r) * d_in + k];
+    }
+  }
+  return result;
+}
+
 // The product by one tier, its tiles shared out in two parts. What lies between the rows of the output must stay.
 Hash product(const Kernels& kernels, const WeightFormat& f, const LinearCase& c, const std::vector<float>& x,
              const std::vector<std::uint8_t>& raw, const std::vector<float>& bias, std::vector<float> out) {
   const ActivationKind kind = format_info(f.format).activation;
   Quantized rows(kernels, kind, kernels.rows, x, c.rows, c.d_in);
+  const auto interleaved = spread(x, c.rows, c.d_in, kernels.rows);
   const bool packs = kernels.columns > 0;
   const int columns = packs ? packed_tile_columns(f.format, kernels.columns) : 1;
   const int tiles = (c.d_out + columns - 1) / columns;
@@ -151,7 +165,7 @@ Hash product(const Kernels& kernels, const WeightFormat& f, const LinearCase& c,
       .d_in = c.d_in,
       .d_out = c.d_out,
       .rows = c.rows,
-      .x = x.data(),
+      .x = interleaved.data(),
       .rows32 = rows.rows32(),
       .rows256 = rows.rows256(),
       .out = out.data(),

@@ -94,7 +94,8 @@ struct Neon {
     return {vmulq_n_s32(a.low, n), vmulq_n_s32(a.high, n)};
   }
 
-  static constexpr int kColumns = 8, kVectorBytes = 32, kRows = 3, kFloatRows = 3;
+  static constexpr int kColumns = 8, kVectorBytes = 32, kRows = 3;
+  static constexpr int float_vectors(int rows) { return rows <= 2 ? 4 : 2; }
 
   // Sums of products in 16 bits, four to a column.
   struct Sum {
