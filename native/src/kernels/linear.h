@@ -8,23 +8,29 @@ namespace fucina {
 // Rows whose quantized form stays in the second-level cache while the tiles pass by.
 constexpr int kRowsPerSweep = 64;
 
-// One row's results for a tile's columns: bias, then accumulation, then the store.
+// The last columns of a weight, fewer than lanes. A function of its own: inlined at every use, it was most of the code.
 template <class V>
-FUCINA_INLINE void finish(const LinearArgs& a, int row, int column, int columns, typename V::F y) {
+[[gnu::noinline]] void finish_part(const LinearArgs& a, int row, int column, int columns, const float* lanes) {
   float* out = a.out + row * a.out_stride + column;
-  if (columns >= V::kColumns) {
-    if (a.bias) y = V::add(y, V::load(a.bias + column));
-    if (a.accumulate) y = V::add(V::load(out), y);
-    V::store(out, y);
-    return;
-  }
-  float lanes[V::kColumns];
-  V::store(lanes, y);
   for (int c = 0; c < columns; c++) {
     float value = lanes[c];
     if (a.bias) value = value + a.bias[column + c];
     out[c] = a.accumulate ? out[c] + value : value;
   }
+}
+
+// One row's results for a tile's columns: bias, then accumulation, then the store.
+template <class V>
+FUCINA_INLINE void finish(const LinearArgs& a, int row, int column, int columns, typename V::F y) {
+  if (columns < V::kColumns) {
+    float lanes[V::kColumns];
+    V::store(lanes, y);
+    return finish_part<V>(a, row, column, columns, lanes);
+  }
+  float* out = a.out + row * a.out_stride + column;
+  if (a.bias) y = V::add(y, V::load(a.bias + column));
+  if (a.accumulate) y = V::add(V::load(out), y);
+  V::store(out, y);
 }
 
 FUCINA_INLINE Rows32 rows_of(const LinearArgs& a, Rows32*) { return a.rows32; }
