@@ -19,7 +19,7 @@ FUCINA_INLINE const T* anew(const T* p) {
 FUCINA_INLINE void keep(std::int32_t x) { asm volatile("" : : "r"(x)); }
 
 alignas(64) constexpr float kProbeFloats[32] = {0.5f, 0.25f, 0.125f};
-alignas(64) constexpr std::uint8_t kProbeWeights[256] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+alignas(64) constexpr std::uint8_t kProbeWeights[512] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 alignas(64) constexpr std::int8_t kProbeRows[64] = {1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12, 13, -14, 15, -16};
 
 template <class V>

@@ -179,7 +179,7 @@ struct Blocks256 {
   static constexpr int kSubs = 256 / kSubBlock;
   FUCINA_INLINE constexpr int chunk_bytes(int columns) { return Quants::kVectors * 4 * columns; }
   FUCINA_INLINE constexpr int scale_bytes(int columns) {
-    return static_cast<int>(round_up((minima ? 4 + 2 * kSubs : 2 + kSubs) * columns, 32));
+    return static_cast<int>(round_up((minima ? 4 + 2 * kSubs : 2 + kSubs) * columns, 4 * columns));  // whole vectors
   }
   FUCINA_INLINE constexpr std::size_t tile_bytes(int n_blocks, int columns) {
     return static_cast<std::size_t>(n_blocks) * (scale_bytes(columns) + 8 * chunk_bytes(columns));

@@ -8,7 +8,8 @@
 
 namespace fucina {
 
-template <class V>
+// V: the lanes of products. R, of eight f32: those of everything else.
+template <class V, class R = V>
 constexpr Kernels lane_kernels(const char* name) {
   return {
       .name = name,
@@ -16,16 +17,16 @@ constexpr Kernels lane_kernels(const char* name) {
       .eights = takes_eights<V>,
       .rows = V::kRows,
       .linear = linear<V>,
-      .rms_norm = rms_norm<V>,
-      .gate_silu = gate_silu<V>,
-      .gate_gelu = gate_gelu<V>,
-      .add = add_row<V>,
-      .quantize32 = quantize32<V>,
-      .quantize256 = quantize256<V>,
-      .rotate = rotate<V>,
-      .store_kv = store_kv<V>,
-      .attend = attend<V>,
-      .gather = gather<V>,
+      .rms_norm = rms_norm<R>,
+      .gate_silu = gate_silu<R>,
+      .gate_gelu = gate_gelu<R>,
+      .add = add_row<R>,
+      .quantize32 = quantize32<R>,
+      .quantize256 = quantize256<R>,
+      .rotate = rotate<R>,
+      .store_kv = store_kv<R>,
+      .attend = attend<R>,
+      .gather = gather<R>,
       .multiply_adds = multiply_adds<V>,
   };
 }

@@ -2,7 +2,9 @@
 
 #include <stdexcept>
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
@@ -11,7 +13,17 @@
 
 namespace fucina {
 
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+namespace {
+
+// Not every compiler's __builtin_cpu_supports knows this name. It needs no more of the operating system than AVX2.
+bool has_avxvnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 4));
+}
+
+}  // namespace
+#elif defined(__aarch64__)
 namespace {
 
 struct ArmFeatures {
@@ -44,6 +56,15 @@ std::vector<Tier> all_tiers() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   tiers.push_back({&avx2_kernels(), avx2});
+#if defined(FUCINA_HAS_AVXVNNI)
+  tiers.push_back({&avxvnni_kernels(), avx2 && has_avxvnni()});
+#endif
+#if defined(FUCINA_HAS_AVX512)
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512vnni");
+  tiers.push_back({&avx512_kernels(), avx2 && avx512});
+#endif
 #elif defined(__aarch64__)
   const ArmFeatures features = arm_features();
   tiers.push_back({&neon_kernels(), true});

@@ -24,6 +24,8 @@ const Kernels& scalar_kernels();
 const Kernels& baseline_kernels();
 #if defined(__x86_64__)
 const Kernels& avx2_kernels();
+const Kernels& avxvnni_kernels();
+const Kernels& avx512_kernels();
 #elif defined(__aarch64__)
 const Kernels& neon_kernels();
 const Kernels& dotprod_kernels();
