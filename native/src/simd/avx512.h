@@ -1,5 +1,6 @@
 // The lanes of AVX-512 with its int8 dot products: sixteen of them for products, and for everything else those of AVX2,
-// whose instructions the compiler then chooses from more registers. The meaning of every operation is given in generic.h.
+// whose instructions the compiler then chooses from more registers. The meaning of every operation is given in
+// generic.h.
 #pragma once
 
 // Some versions of GCC find fault with the undefined lanes of their own intrinsics, wherever these are inlined.
@@ -61,7 +62,8 @@ struct Avx512 {
     }
   }
 
-  static constexpr int kColumns = 16, kVectorBytes = 64, kRows = 8, kFloatRows = 8;
+  static constexpr int kColumns = 16, kVectorBytes = 64, kRows = 8;
+  static constexpr int float_vectors(int) { return 2; }
 
   // Sums of products in 32 bits, one to a column.
   struct Sum {
