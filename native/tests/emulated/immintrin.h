@@ -24,8 +24,10 @@ struct Integers {
 #define EMULATED_SHIFT(name, operation) \
   EMULATED Integers name(Integers a, int n) { return {operation(a.low, n), operation(a.high, n)}; }
 // The two halves of a narrower vector, each widened.
-#define EMULATED_WIDEN(to, name, operation) \
-  EMULATED to name(__m256i a) { return {operation(_mm256_castsi256_si128(a)), operation(_mm256_extracti128_si256(a, 1))}; }
+#define EMULATED_WIDEN(to, name, operation)                                                   \
+  EMULATED to name(__m256i a) {                                                               \
+    return {operation(_mm256_castsi256_si128(a)), operation(_mm256_extracti128_si256(a, 1))}; \
+  }
 
 EMULATED_TWO(Floats, add_ps, _mm256_add_ps)
 EMULATED_TWO(Floats, sub_ps, _mm256_sub_ps)
@@ -50,7 +52,9 @@ EMULATED_WIDEN(Integers, cvtepi8_epi16, _mm256_cvtepi8_epi16)
 EMULATED Floats set1_ps(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 EMULATED Integers set1_epi32(int x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 EMULATED Integers set1_epi8(char x) { return {_mm256_set1_epi8(x), _mm256_set1_epi8(x)}; }
-EMULATED Integers broadcast_i32x4(__m128i a) { return {_mm256_broadcastsi128_si256(a), _mm256_broadcastsi128_si256(a)}; }
+EMULATED Integers broadcast_i32x4(__m128i a) {
+  return {_mm256_broadcastsi128_si256(a), _mm256_broadcastsi128_si256(a)};
+}
 EMULATED Integers cvtepi8_epi32(__m128i a) {
   return {_mm256_cvtepi8_epi32(a), _mm256_cvtepi8_epi32(_mm_srli_si128(a, 8))};
 }
