@@ -28,7 +28,7 @@ constexpr int kWidenFrom = 9;
 struct Halves {
   const std::uint8_t* block;
   int width;
-  int row_bytes() const { return 2 * width; }
+  [[gnu::always_inline]] int row_bytes() const { return 2 * width; }
   template <class V>
   FUCINA_INLINE typename V::F load(Halves h, int i, int j) {
     return V::load_half(reinterpret_cast<const std::uint16_t*>(h.block) + static_cast<std::size_t>(i) * h.width +
@@ -38,7 +38,7 @@ struct Halves {
 struct Floats {
   const std::uint8_t* block;
   int width;
-  int row_bytes() const { return 4 * width; }
+  [[gnu::always_inline]] int row_bytes() const { return 4 * width; }
   template <class V>
   FUCINA_INLINE typename V::F load(Floats f, int i, int j) {
     return V::load(reinterpret_cast<const float*>(f.block) + static_cast<std::size_t>(i) * f.width + 8 * j);
@@ -47,7 +47,7 @@ struct Floats {
 struct KeyBytes {
   const std::uint8_t* block;
   const float* scales;  // (d_head / 32, 64)
-  int row_bytes() const { return kPositions; }
+  [[gnu::always_inline]] int row_bytes() const { return kPositions; }
   template <class V>
   FUCINA_INLINE typename V::F load(KeyBytes k, int i, int j) {
     const auto* q = reinterpret_cast<const std::int8_t*>(k.block) + i * kPositions + 8 * j;
@@ -58,7 +58,7 @@ struct ValueBytes {
   const std::uint8_t* block;
   const float* scales;  // (64, d_head / 32)
   int width;
-  int row_bytes() const { return width; }
+  [[gnu::always_inline]] int row_bytes() const { return width; }
   template <class V>
   FUCINA_INLINE typename V::F load(ValueBytes v, int i, int j) {
     const auto* q = reinterpret_cast<const std::int8_t*>(v.block) + static_cast<std::size_t>(i) * v.width + 8 * j;
@@ -292,9 +292,9 @@ void attend(const AttendArgs& a) {
   }
   const int first_block = visible(a, a.query_begin).first / kPositions;
   const int last_block = (visible(a, a.query_end - 1).last - 1) / kPositions;
-  const int first_stretch = first_block / kStretchBlocks, last_stretch = last_block / kStretchBlocks;
-  for (int stretch = a.partials ? a.stretch_begin : first_stretch;
-       stretch < (a.partials ? a.stretch_end : last_stretch + 1); stretch++) {
+  const int begin = a.partials ? a.stretch_begin : first_block / kStretchBlocks;
+  const int end = a.partials ? a.stretch_end : last_block / kStretchBlocks + 1;
+  for (int stretch = begin; stretch < end; stretch++) {
     for (int i = 0; i < n; i++) clear(d, stretches[i]);
     for (int block = stretch * kStretchBlocks; block < (stretch + 1) * kStretchBlocks; block++) {
       if (block < first_block || block > last_block) continue;

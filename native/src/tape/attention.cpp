@@ -130,7 +130,8 @@ void AttentionOp::run(Team::Job& job, const Pass& pass) {
   const int n_spans = static_cast<int>(pass.spans.size());
   const Span& only = pass.spans[0];
   const bool few = n_spans == 1 && only.rows * group <= kQueriesPerTask && kv_heads % job.threads() != 0;
-  const bool by_stretches = few && job.threads() > 1 && only.start >= kSplitFrom && only.start < split_positions_;
+  const bool has_room = only.start + only.rows <= split_positions_;  // a block may stand twice in a table
+  const bool by_stretches = few && has_room && only.start >= kSplitFrom;
   if (n_spans == pass.rows() && n_spans * kv_heads >= job.threads() && !by_stretches) {
     return run_single_rows(job, pass);
   }

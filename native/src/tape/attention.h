@@ -44,7 +44,7 @@ class AttentionOp final : public Op {
   std::optional<NormWeights> q_norm_, k_norm_;
   std::shared_ptr<Slab> q_, k_, v_, angles_, out_;
   Buffer scratch_;
-  int split_positions_;  // most positions that a sequence can have: those of the pool
+  int split_positions_;  // for which `partials_` has room: those of the pool
   Buffer partials_;      // committed by the system when first used
 };
 

@@ -106,7 +106,7 @@ bool Team::take_one(std::atomic<std::uint64_t>& from, int thread, bool own) {
     const bool first = range.last_share != share_number_;
     range.last_share = share_number_;
     const auto piece = static_cast<int>(own ? next_piece(word) : end_piece(rest));
-    call_(context_, Turn{thread, piece, first, own && next_piece(rest) == end_piece(rest)});
+    call_(context_, Turn{thread, piece, first});
     return true;
   }
   return false;

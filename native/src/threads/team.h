@@ -20,7 +20,6 @@ struct Turn {
   int thread;  // 0 is the caller's own; below the job's thread count
   int piece;
   bool first;  // this thread's first piece of this share
-  bool last;   // the last piece of this thread's range
 };
 
 class Team {
@@ -43,7 +42,7 @@ class Team {
     template <class Work>
     void share(int pieces, const Work& work) {
       if (threads_ == 1 || pieces <= 1) {
-        for (int piece = 0; piece < pieces; piece++) work(Turn{0, piece, piece == 0, piece == pieces - 1});
+        for (int piece = 0; piece < pieces; piece++) work(Turn{0, piece, piece == 0});
         return;
       }
       team_.share(
