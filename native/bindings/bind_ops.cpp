@@ -67,7 +67,7 @@ class Backend {
     const auto f = static_cast<Format>(format);
     require(raw.size() == raw_bytes(f, d_in, d_out), "a weight's bytes do not fit its shape");
     nb::gil_scoped_release release;
-    return std::make_shared<PackedWeight>(kernels_, f, raw.data(), d_in, d_out, threads_, repack_);
+    return std::make_shared<PackedWeight>(kernels_, f, raw.data(), d_in, d_out, threads_, weights_, repack_);
   }
 
   std::shared_ptr<Op> embed(std::string name, const Bytes& raw, int format, int vocab, float scale,
@@ -163,10 +163,12 @@ class Backend {
     pass_.spans.clear();
     pass_.logit_rows.clear();
     pass_.tables.clear();
-    for (const nb::handle span : spans) {
-      const int start = nb::cast<int>(span.attr("start")), n_logits = nb::cast<int>(span.attr("n_logits"));
+    for (const nb::handle fields : spans) {
+      const auto span = nb::cast<nb::tuple>(fields);
+      require(span.size() == 4, "a span has tokens, a start, blocks and a number of logits");
+      const int start = nb::cast<int>(span[1]), n_logits = nb::cast<int>(span[3]);
       const int first = pass_.rows();
-      for (const nb::handle token : span.attr("tokens")) {
+      for (const nb::handle token : nb::handle(span[0])) {
         const auto id = nb::cast<std::int32_t>(token);
         require(id >= 0 && id < vocab_, "a token id lies outside the vocabulary");
         pass_.positions.push_back(start + static_cast<int>(pass_.tokens.size()) - first);
@@ -174,7 +176,7 @@ class Backend {
       }
       const int rows = pass_.rows() - first;
       const std::size_t table = pass_.tables.size();
-      for (const nb::handle block : span.attr("blocks")) {
+      for (const nb::handle block : nb::handle(span[2])) {
         const auto id = nb::cast<std::int32_t>(block);
         require(id >= 0 && static_cast<std::size_t>(id) < n_blocks_, "a block id lies outside the pool");
         pass_.tables.push_back(id);
@@ -198,6 +200,7 @@ class Backend {
   const int threads_;
   const bool repack_;
   std::shared_ptr<Workspace> workspace_;
+  std::shared_ptr<Arena> weights_ = std::make_shared<Arena>();
   std::uint8_t* pool_ = nullptr;
   std::size_t n_blocks_ = 0, block_bytes_ = 0;
   KvFormat kv_format_ = KvFormat::F16;

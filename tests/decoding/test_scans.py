@@ -39,17 +39,19 @@ def rows(draw: st.DrawFn, at_least: int = 1) -> NDArray[np.float32]:
 
 
 def test_argmax_takes_the_lowest_id_of_equals(scans: RowScans) -> None:
-    for width in (1, 2, 15, 16, 17, 40, 1000):
+    for width in (1, 2, 15, 16, 17, 40, 1000, 4095, 4096, 8193, 20000):
         row = np.zeros(width, np.float32)
         assert scans.argmax(row) == 0
         row[width // 2 :] = 1.0
         assert scans.argmax(row) == width // 2
+        row[-1] = 2.0
+        assert scans.argmax(row) == width - 1
     assert scans.argmax(np.array([-0.0, 0.0], np.float32)) == 0
     assert scans.argmax(np.full(5, -np.inf, np.float32)) == 0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("width", [1, 16, 17, 333])
+@pytest.mark.parametrize("width", [1, 16, 17, 333, 4097, 10000])
 def test_unsound_rows_are_found_wherever_the_value_lies(scans: RowScans, bad: float, width: int) -> None:
     for at in {0, width // 2, width - 1}:
         row = np.linspace(-1.0, 1.0, width, dtype=np.float32)

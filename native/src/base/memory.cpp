@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -29,6 +30,17 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() {
   if (data_) munmap(data_, size_);
+}
+
+std::uint8_t* Arena::take(std::size_t n_bytes) {
+  constexpr std::size_t kChunk = std::size_t{1} << 26, kLine = 64;
+  if (chunks_.empty() || chunks_.back().size() - used_ < n_bytes) {
+    chunks_.emplace_back(std::max(kChunk, n_bytes));
+    used_ = 0;
+  }
+  std::uint8_t* const taken = chunks_.back().data() + used_;
+  used_ = std::min((used_ + n_bytes + kLine - 1) / kLine * kLine, chunks_.back().size());
+  return taken;
 }
 
 }  // namespace fucina

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace fucina {
 
@@ -26,6 +27,18 @@ class Buffer {
  private:
   std::uint8_t* data_ = nullptr;
   std::size_t size_ = 0;
+};
+
+// Memory that is given out piece by piece and given back all at once. Many small pieces share huge pages, so that a
+// stream over all of them leaves room in the processor's table of pages for whatever else runs.
+class Arena {
+ public:
+  // Zeroed, at a multiple of a cache line. Throws std::bad_alloc.
+  std::uint8_t* take(std::size_t n_bytes);
+
+ private:
+  std::vector<Buffer> chunks_;
+  std::size_t used_ = 0;  // of the last chunk
 };
 
 }  // namespace fucina

@@ -50,26 +50,59 @@ void for_blocks(const float* row, std::size_t vocab, Visit visit) {
   }
 }
 
+// A processor's wider vectors, where it has them: comparisons give the same in any width.
+#if defined(__x86_64__) && defined(__linux__)
+#define FUCINA_ANY_WIDTH __attribute__((target_clones("avx2", "default")))
+#else
+#define FUCINA_ANY_WIDTH
+#endif
+using Float8 = float __attribute__((vector_size(32)));
+using Mask8 = std::int32_t __attribute__((vector_size(32)));
+
+// The greatest logit, and the first of the stretches of kStretch logits that holds it.
+constexpr std::size_t kStretch = 4096;
 struct Peak {
   float best;
   bool sound;  // neither NaN nor +inf
+  std::size_t stretch;
 };
 
+// The greatest of whole blocks of kLanes logits; a NaN is passed over, and told of.
+FUCINA_ANY_WIDTH float greatest(const float* blocks, std::size_t count, bool* nan) {
+  const Float8 lowest = Float8{} - kInfinity;
+  Float8 low = lowest, high = lowest;
+  Mask8 odd = {};
+  for (std::size_t i = 0; i < count; i += kLanes) {
+    Float8 x, y;
+    std::memcpy(&x, blocks + i, sizeof x);
+    std::memcpy(&y, blocks + i + 8, sizeof y);
+    low = x > low ? x : low;
+    high = y > high ? y : high;
+    odd |= (x != x) | (y != y);
+  }
+  float best = -kInfinity;
+  int any_odd = 0;
+  for (int i = 0; i < 8; ++i) {
+    best = std::max(best, std::max(low[i], high[i]));
+    any_odd |= odd[i];
+  }
+  *nan |= any_odd != 0;
+  return best;
+}
+
 Peak peak(const float* row, std::size_t vocab) {
-  const Float4 lowest{-kInfinity, -kInfinity, -kInfinity, -kInfinity};
-  Float4 best[4] = {lowest, lowest, lowest, lowest};
-  Mask4 nan[4] = {};
-  for_blocks(row, vocab, [&](const float* block, std::size_t) {
-    for (int i = 0; i < 4; ++i) {
-      const Float4 x = load4(block + 4 * i);
-      best[i] = x > best[i] ? x : best[i];
-      nan[i] |= x != x;
-    }
-  });
-  float greatest = -kInfinity;
-  for (const Float4& lane : best)
-    for (int i = 0; i < 4; ++i) greatest = std::max(greatest, lane[i]);
-  return {greatest, !any(nan[0] | nan[1] | nan[2] | nan[3]) && greatest < kInfinity};
+  Peak found{-kInfinity, true, 0};
+  bool nan = false;
+  const auto look = [&](const float* blocks, std::size_t count, std::size_t first) {
+    const float best = greatest(blocks, count, &nan);
+    if (best > found.best) found = {best, true, first};
+  };
+  const std::size_t whole = vocab / kLanes * kLanes;
+  for (std::size_t first = 0; first < whole; first += kStretch)
+    look(row + first, std::min(kStretch, whole - first), first);
+  if (whole < vocab) look(Tail(row + whole, vocab - whole).block, kLanes, whole);
+  found.sound = !nan && found.best < kInfinity;
+  return found;
 }
 
 // A 64-bit key that sorts as (logit, -id): -0 and +0 are equal, as for floats.
@@ -86,15 +119,7 @@ std::size_t id_of(std::uint64_t key) { return 0xffffffffu - static_cast<std::uin
 std::ptrdiff_t argmax(const float* row, std::size_t vocab) {
   const Peak found = peak(row, vocab);
   if (!found.sound) return -1;
-  const Float4 best{found.best, found.best, found.best, found.best};
-  std::size_t first = 0;
-  for (; first + kLanes <= vocab; first += kLanes) {
-    const float* block = row + first;
-    if (any((load4(block) == best) | (load4(block + 4) == best) | (load4(block + 8) == best) |
-            (load4(block + 12) == best)))
-      break;
-  }
-  return std::find(row + first, row + vocab, found.best) - row;
+  return std::find(row + found.stretch, row + vocab, found.best) - row;
 }
 
 bool top_k(const float* row, std::size_t vocab, std::size_t k, std::vector<std::int32_t>& ids,

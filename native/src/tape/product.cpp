@@ -15,26 +15,27 @@ constexpr int kPiecesPerThread = 8;
 }  // namespace
 
 PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const std::uint8_t* raw, int n_in, int n_out,
-                           int threads, bool repack)
-    : format(weight_format), d_in(n_in), d_out(n_out), raw_(raw) {
+                           int threads, std::shared_ptr<Arena> room, bool repack)
+    : format(weight_format), d_in(n_in), d_out(n_out), raw_(raw), room_(std::move(room)) {
   if (!repack || kernels.columns == 0) {
     tiles_ = d_out;
     return;
   }
   const int columns = packed_tile_columns(format, kernels.columns);
   tiles_ = (d_out + columns - 1) / columns;
-  packed_ = Buffer(packed_tile_bytes(format, d_in, kernels.columns) * static_cast<std::size_t>(tiles_));
+  packed_bytes_ = packed_tile_bytes(format, d_in, kernels.columns) * static_cast<std::size_t>(tiles_);
+  packed_ = room_->take(packed_bytes_);
   const int piece = std::max(16, tiles_ / 1024);
   Team::Job(threads).share((tiles_ + piece - 1) / piece, [&](Turn turn) {
     const int first = turn.piece * piece;
     pack_tiles(format, raw, d_in, d_out, kernels.columns, kernels.eights, first, std::min(first + piece, tiles_),
-               packed_.data());
+               packed_);
   });
 }
 
 std::size_t PackedWeight::bytes() const {
   const FormatInfo info = format_info(format);
-  if (packed_.data()) return packed_.size();
+  if (packed_) return packed_bytes_;
   return static_cast<std::size_t>(d_in / info.block_weights) * info.block_bytes * static_cast<std::size_t>(d_out);
 }
 

@@ -11,14 +11,14 @@ namespace fucina {
 class PackedWeight {
  public:
   // Packs where the tier has tiles for the format, unless `repack` is false. `raw` is borrowed: it must outlive the
-  // weight where nothing is packed (`reads_raw`).
+  // weight where nothing is packed (`reads_raw`). Packed tiles take `room`, which the weight keeps alive.
   PackedWeight(const Kernels& kernels, Format format, const std::uint8_t* raw, int d_in, int d_out, int threads,
-               bool repack);
+               std::shared_ptr<Arena> room, bool repack);
 
   const Format format;
   const int d_in, d_out;
-  const std::uint8_t* data() const { return packed_.data() ? packed_.data() : raw_; }
-  bool reads_raw() const { return packed_.data() == nullptr; }
+  const std::uint8_t* data() const { return packed_ ? packed_ : raw_; }
+  bool reads_raw() const { return packed_ == nullptr; }
   // Pieces that a product can be divided into: packed tiles, or columns.
   int tiles() const { return tiles_; }
   std::size_t bytes() const;
@@ -26,7 +26,9 @@ class PackedWeight {
  private:
   const std::uint8_t* raw_;
   int tiles_;
-  Buffer packed_;
+  std::shared_ptr<Arena> room_;
+  std::uint8_t* packed_ = nullptr;  // in the room
+  std::size_t packed_bytes_ = 0;
 };
 
 // Room for the prepared rows of one op at a time, shared by all ops of a backend.

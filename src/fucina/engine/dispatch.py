@@ -23,36 +23,18 @@ class Dispatcher:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._lock = RLock()
         self._queues: dict[int, deque[Event]] = {}
-        self._dropped: deque[int] = deque()
-        self._engaged_thread = 0
+        self._engaged = _Engagement(engine)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Keep everybody else from stepping, for work on the model beside the engine."""
-        with self._lock:
+        with self._engaged.lock:
             yield
-
-    @contextmanager
-    def _engaged(self) -> Iterator[Engine]:
-        """Use the engine alone; requests dropped meanwhile are cancelled before and after, never in the middle."""
-        with self._lock:
-            self._sweep()
-            self._engaged_thread = get_ident()
-            try:
-                yield self._engine
-            finally:
-                self._engaged_thread = 0
-                self._sweep()
-
-    def _sweep(self) -> None:
-        while self._dropped:
-            self._engine.cancel(self._dropped.popleft())
 
     def submit(self, request: Request) -> int:
         """Queue a request and give its id, to be read with `events`. Raises ConfigError, ContextFull and Closed."""
-        with self._engaged() as engine:
+        with self._engaged as engine:
             request_id = engine.submit(request)
             self._queues[request_id] = deque()
             return request_id
@@ -62,9 +44,12 @@ class Dispatcher:
 
         Raises what stepping raises (a failed forward pass); the request is cancelled then.
         """
+        queue = self._queues[request_id]
         try:
             while True:
-                event = self._next(request_id)
+                while not queue:
+                    self._advance(request_id, queue)
+                event = queue.popleft()
                 yield event
                 if isinstance(event, FinishEvent):
                     return
@@ -73,43 +58,75 @@ class Dispatcher:
 
     def cancel(self, request_id: int) -> None:
         """End the request; whoever reads its events gets the 'cancelled' one."""
-        with self._engaged() as engine:
+        with self._engaged as engine:
             engine.cancel(request_id)
             self._hand_out(engine.drain())
 
     def abandon(self, request_id: int) -> None:
         """Cancel the request if it still runs, and forget its events."""
         self._queues.pop(request_id, None)
-        self._dropped.append(request_id)
-        # the garbage collector may close a forgotten stream in the middle of this thread's own step
-        if self._engaged_thread != get_ident():
-            with self._lock:
-                self._sweep()
+        self._engaged.drop(request_id)
 
     def counters(self) -> Counters:
         """A copy of the engine's counters."""
-        with self._lock:
+        with self._engaged.lock:
             return self._engine.counters
 
     def close(self) -> None:
         """Close the engine. Streams that are still read end with their 'cancelled' event."""
-        with self._engaged() as engine:
+        with self._engaged as engine:
             engine.close()
             self._hand_out(engine.drain())
 
-    def _next(self, request_id: int) -> Event:
-        queue = self._queues[request_id]
-        while not queue:
-            with self._engaged() as engine:
-                if queue:  # another thread stepped while this one waited for the lock
-                    break
+    def _advance(self, request_id: int, queue: deque[Event]) -> None:
+        """Step once for everybody, unless another thread has filled the queue while this one waited for the lock."""
+        with self._engaged as engine:
+            if not queue:
                 if engine.is_idle:
                     raise InvalidDecodeState(f"request {request_id} has neither ended nor anything left to compute")
                 self._hand_out(engine.step())
-        return queue.popleft()
 
     def _hand_out(self, events: list[Event]) -> None:
         for event in events:
             queue = self._queues.get(event.request_id)
             if queue is not None:
                 queue.append(event)
+
+
+class _Engagement:
+    """The engine for one thread alone; requests dropped meanwhile are cancelled before and after, never in between."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.lock = RLock()
+        self._engine = engine
+        self._dropped: deque[int] = deque()
+        self._thread = 0  # who is engaged
+
+    def __enter__(self) -> Engine:
+        self.lock.acquire()
+        try:
+            self._sweep()
+        except BaseException:
+            self.lock.release()
+            raise
+        self._thread = get_ident()
+        return self._engine
+
+    def __exit__(self, *_: object) -> None:
+        self._thread = 0
+        try:
+            self._sweep()
+        finally:
+            self.lock.release()
+
+    def drop(self, request_id: int) -> None:
+        """Cancel a request, now or as soon as the engine is free."""
+        self._dropped.append(request_id)
+        # the garbage collector may close a forgotten stream in the middle of this thread's own step
+        if self._thread != get_ident():
+            with self.lock:
+                self._sweep()
+
+    def _sweep(self) -> None:
+        while self._dropped:
+            self._engine.cancel(self._dropped.popleft())

@@ -167,8 +167,7 @@ class Model:
             return raise_error(collect(request.prompt_ids, events))
 
     def _events(self, request: Request) -> Iterator[Event]:
-        with closing(raising(self._dispatcher.events(self._dispatcher.submit(request)))) as events:
-            yield from events
+        yield from raising(self._dispatcher.events(self._dispatcher.submit(request)))
 
     def _logit_pieces(
         self, model: CausalLM, tokens: list[int], chunk: int

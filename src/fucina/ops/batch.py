@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Consecutive tokens of one sequence in a pass.
 
     Row i of the span computes position `start + i` and writes its K and V there; it sees positions <= start + i.
@@ -21,8 +20,7 @@ class Span:
     n_logits: int
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """All spans of a pass, one per sequence. Rows, and rows of logits, follow the order of the spans."""
 
     spans: tuple[Span, ...]

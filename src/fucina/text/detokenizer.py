@@ -10,6 +10,7 @@ class TokenBytes(Protocol):
     """What a detokenizer asks of a tokenizer."""
 
     adds_space: bool  # whether encoding puts a space in front of a text
+    whole_texts: dict[int, str]  # filled by detokenizers: what tokens say that neither begin nor end inside a character
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token stands for; for a control token those of its name."""
@@ -29,10 +30,20 @@ class Detokenizer:
         self._tokenizer, self._special = tokenizer, special
         self._drops_space = at_start and tokenizer.adds_space
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        # names of control tokens are not text to remember
+        self._whole: dict[int, str] = {} if special else tokenizer.whole_texts
+        self._is_between = not self._drops_space  # characters, so that the next token's text depends on nothing else
 
     def push(self, token_id: int) -> str:
         """The text that is certain now; empty while a character is incomplete. Raises ConfigError for no token id."""
-        return self._decoder.decode(self._next_bytes(token_id))
+        if not self._is_between:
+            return self._decoded(token_id)
+        text = self._whole.get(token_id)
+        if text is None:
+            text = self._decoded(token_id)
+            if self._is_between:
+                self._whole[token_id] = text
+        return text
 
     def flush(self) -> str:
         """The rest at the end: U+FFFD where a character stayed incomplete, else nothing."""
@@ -41,9 +52,14 @@ class Detokenizer:
     def copy(self) -> Detokenizer:
         """A detokenizer in the same state that goes its own way."""
         twin = Detokenizer(self._tokenizer, special=self._special)
-        twin._drops_space = self._drops_space
+        twin._drops_space, twin._is_between = self._drops_space, self._is_between
         twin._decoder.setstate(self._decoder.getstate())
         return twin
+
+    def _decoded(self, token_id: int) -> str:
+        text = self._decoder.decode(self._next_bytes(token_id))
+        self._is_between = not self._drops_space and not self._decoder.getstate()[0]
+        return text
 
     def _next_bytes(self, token_id: int) -> bytes:
         is_control = self._tokenizer.is_control(token_id)

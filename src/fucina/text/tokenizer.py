@@ -17,11 +17,11 @@ from fucina.text.vocabulary import Vocabulary, merges_of
 
 
 class Tokenizer:
-    """The tokenizer of one model. Immutable; any number of threads may use it.
+    """The tokenizer of one model. What it says never changes; any number of threads may use it.
 
     `vocab_size`: ids are 0 to vocab_size - 1. `bos_id`, `eos_id`: None where the model has none. `eog_ids`: the tokens
     that end an answer. `add_bos`: whether a raw prompt starts with `bos_id`. `adds_space`: whether encoding
-    puts a space in front of a text.
+    puts a space in front of a text. `whole_texts` is the detokenizers' memory.
 
     decode(encode(text)) == text, with two limits that lie in the vocabularies: SentencePiece writes a space as U+2581,
     so that character itself comes back as a space; and a byte that a byte-level vocabulary lacks is lost.
@@ -33,6 +33,7 @@ class Tokenizer:
         self.vocab_size = len(vocabulary.pieces)
         self.bos_id, self.eos_id, self.eog_ids = vocabulary.bos_id, vocabulary.eos_id, vocabulary.eog_ids
         self.add_bos, self.adds_space = vocabulary.add_bos, vocabulary.add_space_prefix
+        self.whole_texts: dict[int, str] = {}
         self._kinds = vocabulary.types.tobytes()
         is_spm = vocabulary.model == "llama"
         self._spm: SpmEncoder | None = open_spm(vocabulary) if is_spm else None
