@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+#: How many drafts to try, of at most so many that are right with this probability each: (probability, most) -> number.
+BestLength = Callable[[float, int], int]
+
+
+class TopKRow(NamedTuple):
+    """A verified row: the token that went into it, and the most probable tokens to follow, best first."""
+
+    token: int
+    ids: Sequence[int]
 
 
 class DraftSource(Protocol):
@@ -20,7 +30,11 @@ class DraftSource(Protocol):
         """
 
     def observe(self, committed: Sequence[int]) -> None:
-        """Learn tokens that were committed: first the whole prompt, then each step's tokens in order."""
+        """Learn tokens that were committed, in order: the prompt first, then what came after, now or at the next call.
+
+        It is called before every suggestion, with all that was committed since the last; tokens of steps in which
+        nothing was asked for come together.
+        """
 
 
 @runtime_checkable
@@ -29,3 +43,23 @@ class CutListener(Protocol):
 
     def truncate_pending(self, n_tokens: int) -> None:
         """Take note that only the first `n_tokens` of the last suggestion are being tried."""
+
+
+@runtime_checkable
+class TopKListener(Protocol):
+    """A draft source that learns from what the model thought likely. Where it is absent, nobody computes that."""
+
+    @property
+    def n_top(self) -> int:
+        """How many tokens of a row it wants to know; 0: none at present."""
+
+    def observe_top_k(self, rows: Sequence[TopKRow]) -> None:
+        """Learn from the rows of one pass whose tokens were committed. Called before `observe` tells of those tokens."""
+
+
+@runtime_checkable
+class PricedSource(Protocol):
+    """A draft source that knows how sure it is, and lets the price of rows decide how much to draft."""
+
+    def suggest_priced(self, context: Sequence[int], max_tokens: int, best_length: BestLength) -> Sequence[int]:
+        """Propose like `suggest`, but no more than `best_length` says for the probability that its drafts are right."""
