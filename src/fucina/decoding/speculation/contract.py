@@ -54,7 +54,7 @@ class TopKListener(Protocol):
         """How many tokens of a row it wants to know; 0: none at present."""
 
     def observe_top_k(self, rows: Sequence[TopKRow]) -> None:
-        """Learn from the rows of one pass whose tokens were committed. Called before `observe` tells of those tokens."""
+        """Learn from the rows of a pass that were committed. Called before `observe` tells of their tokens."""
 
 
 @runtime_checkable
