@@ -6,22 +6,33 @@ namespace fucina {
 
 namespace {
 
-template <class Tile>
-void pack_blocks(const std::uint8_t* raw, int d_in, int d_out, int columns, bool eights, int begin, int end,
-                 std::uint8_t* tiles) {
+// Rows of a tile that are worth fetching ahead: longer ones would push each other out of the cache, and are long enough
+// for processors to see what comes next.
+constexpr std::size_t kMostAhead = 128 * 1024;
+
+// Fetches bytes [begin, end) of what is packed next.
+FUCINA_INLINE void fetch(const std::uint8_t* next, std::size_t begin, std::size_t end) {
+  for (std::size_t line = begin / 64 * 64; line < end; line += 64) __builtin_prefetch(next + line);
+}
+
+template <class Tile, int columns>
+void pack_blocks(const std::uint8_t* raw, int d_in, int d_out, bool eights, int begin, int end, std::uint8_t* tiles) {
   using Raw = typename Tile::Raw;
   static constexpr Raw kZero{};
   const int n_blocks = d_in / Tile::kBlock;
   const std::size_t tile_bytes = tile_size<Tile>(d_in, columns);
+  const std::size_t step_bytes = columns * sizeof(Raw), raw_bytes = n_blocks * step_bytes;
   for (int t = begin; t < end; t++, tiles += tile_bytes) {
     const int first = t * columns, present = d_out - first < columns ? d_out - first : columns;
+    const bool ahead = raw_bytes <= kMostAhead && d_out - first > columns;
     const Raw* of_column[kMostColumns];
     for (int c = 0; c < columns; c++) {
       const std::size_t row = static_cast<std::size_t>(first) + c;
       of_column[c] = c < present ? reinterpret_cast<const Raw*>(raw) + row * n_blocks : &kZero;
     }
     for (int b = 0; b < n_blocks; b++) {
-      Tile::pack(of_column, columns, eights, b, tiles);
+      if (ahead) fetch(raw + (t + 1) * raw_bytes, b * step_bytes, (b + 1) * step_bytes);
+      Tile::template pack<columns>(of_column, eights, b, tiles);
       for (int c = 0; c < present; c++) of_column[c]++;
     }
   }
@@ -62,10 +73,14 @@ FUCINA_INLINE void pack_vectors(const std::uint16_t* const* columns, int k, std:
 template <class Element>
 void pack_floats(const std::uint8_t* raw, int d_in, int d_out, int begin, int end, std::uint8_t* tiles) {
   constexpr int in_line = 64 / sizeof(Element), in_vector = 16 / sizeof(Element);
+  const std::size_t step_bytes = 64 * kFloatColumns, raw_bytes = sizeof(Element) * kFloatColumns * d_in;
   const auto* rows = reinterpret_cast<const Element*>(raw);
   auto* out = reinterpret_cast<Element*>(tiles);
   for (int t = begin; t < end; t++, out += static_cast<std::size_t>(d_in) * kFloatColumns) {
+    const bool ahead = raw_bytes <= kMostAhead && d_out - t * kFloatColumns > kFloatColumns;
     for (int line = 0; line < d_in; line += in_line) {
+      const std::size_t step = line / in_line * step_bytes;
+      if (ahead) fetch(raw + (t + 1) * raw_bytes, step, step + step_bytes);
       const int line_end = d_in < line + in_line ? d_in : line + in_line;
       for (int c = 0; c < kFloatColumns; c += 4) {
         const int first = t * kFloatColumns + c, present = d_out - first;
@@ -101,7 +116,10 @@ void pack_tiles(Format format, const std::uint8_t* raw, int d_in, int d_out, int
                 int end, std::uint8_t* tiles) {
   if (format == Format::F32) return pack_floats<float>(raw, d_in, d_out, begin, end, tiles);
   if (is_float(format)) return pack_floats<std::uint16_t>(raw, d_in, d_out, begin, end, tiles);
-  with_tile(format, [&]<class Tile>() { pack_blocks<Tile>(raw, d_in, d_out, columns, eights, begin, end, tiles); });
+  with_tile(format, [&]<class Tile>() {
+    const auto pack = columns == 8 ? pack_blocks<Tile, 8> : pack_blocks<Tile, kMostColumns>;
+    pack(raw, d_in, d_out, eights, begin, end, tiles);
+  });
 }
 
 }  // namespace fucina

@@ -159,7 +159,7 @@ struct Bytes {
 template <class V>
 constexpr bool takes_eights = requires { typename V::PairSum; };
 
-// The words of a chunk moved among its columns and groups as eights want them; [columns / 4][8] words.
+// Moves the words of a chunk among its columns and groups as eights want them.
 template <class Quants>
 void move_to_eights(const Words (*from)[8], int columns, Words (*to)[8]) {
   for (int turn = 0; turn < 8; turn++) {
@@ -172,18 +172,9 @@ void move_to_eights(const Words (*from)[8], int columns, Words (*to)[8]) {
 
 constexpr int kMostColumns = 16;
 
-// Packs the chunks of one block of each column.
 template <class Quants, int chunks, class Raw>
-FUCINA_INLINE void pack_chunks(const Raw* const* column_blocks, int columns, bool eights, std::uint8_t* out) {
+[[gnu::noinline]] void pack_in_eights(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
   const int vector_bytes = 4 * columns, chunk_bytes = Quants::kVectors * vector_bytes, fours = columns / 4;
-  if (!eights) {
-    for (int four = 0; four < fours; four++) {
-      unpack(column_blocks + 4 * four, [&](int chunk, const Words* codes) __attribute__((always_inline)) {
-        Quants::pack(codes, vector_bytes, out + chunk * chunk_bytes + 16 * four);
-      });
-    }
-    return;
-  }
   Words all[chunks][kMostColumns / 4][8], moved[kMostColumns / 4][8];
   for (int four = 0; four < fours; four++) {
     unpack(column_blocks + 4 * four,
@@ -194,6 +185,18 @@ FUCINA_INLINE void pack_chunks(const Raw* const* column_blocks, int columns, boo
     for (int four = 0; four < fours; four++) {
       Quants::pack(moved[four], vector_bytes, out + chunk * chunk_bytes + 16 * four);
     }
+  }
+}
+
+// Packs the chunks of one block of each column.
+template <class Quants, int chunks, class Raw>
+FUCINA_INLINE void pack_chunks(const Raw* const* column_blocks, int columns, bool eights, std::uint8_t* out) {
+  if (eights) return pack_in_eights<Quants, chunks>(column_blocks, columns, out);
+  const int vector_bytes = 4 * columns, chunk_bytes = Quants::kVectors * vector_bytes;
+  for (int four = 0; four < columns / 4; four++) {
+    unpack(column_blocks + 4 * four, [&](int chunk, const Words* codes) __attribute__((always_inline)) {
+      Quants::pack(codes, vector_bytes, out + chunk * chunk_bytes + 16 * four);
+    });
   }
 }
 
