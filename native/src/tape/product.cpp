@@ -12,25 +12,18 @@ namespace {
 constexpr std::size_t kPieceBytes = 16 * 1024;
 constexpr int kPiecesPerThread = 8;
 
-// Tiles of a raw weight that are packed at a time: what one thread has room for.
-int tiles_at_once(std::size_t tile_bytes) {
-  return static_cast<int>(std::max<std::size_t>(kPieceBytes / tile_bytes, 1));
-}
-
-// The product with tiles [begin, end) of raw rows: some are packed into `tiles`, and multiplied before they leave the
-// caches, then the next ones.
-void multiply_raw(const Kernels& kernels, const LinearArgs& args, int begin, int end, std::uint8_t* tiles) {
+// The product with tiles [begin, end) of raw rows: each is packed into `room` and multiplied while the first-level
+// cache has it, then the next.
+void multiply_raw(const Kernels& kernels, const LinearArgs& args, int begin, int end, std::uint8_t* room) {
   const int columns = packed_tile_columns(args.format, kernels.columns);
-  const int at_once = tiles_at_once(packed_tile_bytes(args.format, args.d_in, kernels.columns));
-  for (int first = begin; first < end; first += at_once) {
-    const int last = std::min(first + at_once, end), column = first * columns;
-    pack_tiles(args.format, args.weights, args.d_in, args.d_out, kernels.columns, kernels.eights, first, last, tiles);
-    LinearArgs part = args;  // of which the first packed tile is tile 0
-    part.weights = tiles;
-    part.d_out -= column;
-    part.out += column;
-    if (part.bias) part.bias += column;
-    kernels.linear(part, 0, last - first);
+  for (int tile = begin; tile < end; tile++) {
+    pack_tiles(args.format, args.weights, args.d_in, args.d_out, kernels.columns, kernels.eights, tile, tile + 1, room);
+    LinearArgs part = args;  // of which this tile is the first
+    part.weights = room;
+    part.d_out -= tile * columns;
+    part.out += tile * columns;
+    if (part.bias) part.bias += tile * columns;
+    kernels.linear(part, 0, 1);
   }
 }
 }  // namespace
@@ -70,9 +63,9 @@ void Workspace::reserve(int d_in) {
   for (Rows& rows : own_) rows = make(1);
 }
 
-void Workspace::reserve_tiles(std::size_t bytes) {
-  for (Buffer& buffer : tiles_) {
-    if (buffer.size() < bytes) buffer = Buffer(bytes);
+void Workspace::reserve_tile(std::size_t bytes) {
+  for (Buffer& tile : tiles_) {
+    if (tile.size() < bytes) tile = Buffer(bytes);
   }
 }
 
@@ -95,8 +88,7 @@ LinearOp::LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<
     floats_ |= kind == ActivationKind::Float;
     total_tiles_ += p.weight->tiles();
     if (p.weight->reads_raw() && kernels.columns > 0) {
-      const std::size_t tile_bytes = packed_tile_bytes(p.weight->format, p.weight->d_in, kernels.columns);
-      workspace_->reserve_tiles(tile_bytes * static_cast<std::size_t>(tiles_at_once(tile_bytes)));
+      workspace_->reserve_tile(packed_tile_bytes(p.weight->format, p.weight->d_in, kernels.columns));
     }
   }
 }
@@ -147,7 +139,7 @@ void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows,
         .accumulate = p.accumulate,
     };
     if (p.weight->reads_raw() && kernels_.columns > 0) {
-      multiply_raw(kernels_, args, first, last, workspace_->tiles(thread));
+      multiply_raw(kernels_, args, first, last, workspace_->tile(thread));
     } else {
       kernels_.linear(args, first, last);
     }

@@ -36,7 +36,7 @@ class Workspace {
  public:
   Workspace(int max_rows, int threads) : max_rows(max_rows), threads(threads), own_(threads), tiles_(threads) {}
   void reserve(int d_in);
-  void reserve_tiles(std::size_t bytes);
+  void reserve_tile(std::size_t bytes);
 
   struct Rows {
     Buffer x, floats, q32, d32, d_sum32, sum32, q256, d256, sum16_256, sum32_256;
@@ -51,8 +51,8 @@ class Workspace {
   const Rows& shared() const { return shared_; }
   // One row for each thread alone: a single row is prepared by everybody, which is cheaper than waiting for one.
   const Rows& own(int thread) const { return own_[static_cast<std::size_t>(thread)]; }
-  // Where a thread packs tiles of a weight that is not repacked.
-  std::uint8_t* tiles(int thread) const { return tiles_[static_cast<std::size_t>(thread)].data(); }
+  // Where a thread packs a tile of a weight that is not repacked.
+  std::uint8_t* tile(int thread) const { return tiles_[static_cast<std::size_t>(thread)].data(); }
 
   const int max_rows, threads;
 

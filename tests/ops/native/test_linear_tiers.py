@@ -116,7 +116,7 @@ def test_without_repacking_equals_scalar(tier: str, weight_format: Format) -> No
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_without_repacking_tiles_of_many_sizes_share_a_room(tier: str, accumulate: bool) -> None:
-    """Pieces are cut by the first weight's tiles: those of the others are then packed in several turns."""
+    """A piece of work goes from one weight's tiles to the next one's, which are larger or smaller."""
     names = {f.name: f for f in SUPPORTED.values()}
     shapes = (("Q2_K", 1603), ("F32", 1031), ("Q8_0", 301), ("Q6_K", 9))
     weights = [random_weight(names[name], d_out, 512, seed=d_out) for name, d_out in shapes]
