@@ -10,9 +10,10 @@ namespace {
 // for processors to see what comes next.
 constexpr std::size_t kMostAhead = 128 * 1024;
 
-// Fetches bytes [begin, end) of what is packed next.
+// Fetches bytes [begin, end) of what is packed next into a level of the cache: tiles of floats fill the first.
+template <int level>
 FUCINA_INLINE void fetch(const std::uint8_t* next, std::size_t begin, std::size_t end) {
-  for (std::size_t line = begin / 64 * 64; line < end; line += 64) __builtin_prefetch(next + line);
+  for (std::size_t line = begin / 64 * 64; line < end; line += 64) __builtin_prefetch(next + line, 0, 4 - level);
 }
 
 template <class Tile, int columns>
@@ -31,7 +32,7 @@ void pack_blocks(const std::uint8_t* raw, int d_in, int d_out, bool eights, int 
       of_column[c] = c < present ? reinterpret_cast<const Raw*>(raw) + row * n_blocks : &kZero;
     }
     for (int b = 0; b < n_blocks; b++) {
-      if (ahead) fetch(raw + (t + 1) * raw_bytes, b * step_bytes, (b + 1) * step_bytes);
+      if (ahead) fetch<1>(raw + (t + 1) * raw_bytes, b * step_bytes, (b + 1) * step_bytes);
       Tile::template pack<columns>(of_column, eights, b, tiles);
       for (int c = 0; c < present; c++) of_column[c]++;
     }
@@ -80,7 +81,7 @@ void pack_floats(const std::uint8_t* raw, int d_in, int d_out, int begin, int en
     const bool ahead = raw_bytes <= kMostAhead && d_out - t * kFloatColumns > kFloatColumns;
     for (int line = 0; line < d_in; line += in_line) {
       const std::size_t step = line / in_line * step_bytes;
-      if (ahead) fetch(raw + (t + 1) * raw_bytes, step, step + step_bytes);
+      if (ahead) fetch<2>(raw + (t + 1) * raw_bytes, step, step + step_bytes);
       const int line_end = d_in < line + in_line ? d_in : line + in_line;
       for (int c = 0; c < kFloatColumns; c += 4) {
         const int first = t * kFloatColumns + c, present = d_out - first;
