@@ -140,10 +140,51 @@ FUCINA_INLINE float soften(float* scores, int begin, int end, float* total) {
   return lanes[0];
 }
 
-// sums[g * d_head + 8j ..] = over positions [begin, end) of p_g * v, for `vectors` vectors of d_head from `first` on.
+// Softmax sums of one query, relative to their maximum: of a block, a stretch, or all that was seen so far.
+struct Partial {
+  float top, total;
+  float* sum;  // (d_head)
+};
+
+// What the sums so far, and fresh ones, are multiplied by when they are combined.
+struct Shares {
+  float old, fresh;
+};
+
+// Combines the tops and totals of G queries; the sums are left to the caller, by these shares.
+template <class V, int G>
+FUCINA_INLINE void combine_totals(const float* tops, const float* totals, Partial* into, Shares* shares) {
+  float lanes[8] = {};
+  for (int g = 0; g < G; g++) {
+    const float highest = tops[g] > into[g].top ? tops[g] : into[g].top;
+    lanes[g] = into[g].top - highest;
+    lanes[4 + g] = tops[g] - highest;
+    into[g].top = highest;
+  }
+  V::store(lanes, exp_lanes<V>(V::load(lanes)));
+  for (int g = 0; g < G; g++) {
+    shares[g] = {lanes[g], lanes[4 + g]};
+    into[g].total = fused(into[g].total, lanes[g], totals[g] * lanes[4 + g]);
+  }
+}
+
+template <class V>
+FUCINA_INLINE void combine_sums(typename V::F fresh, Shares shares, float* into) {
+  V::store(into, V::fma(V::load(into), V::set(shares.old), V::mul(fresh, V::set(shares.fresh))));
+}
+
+template <class V>
+FUCINA_INLINE void combine(const Partial& fresh, int d_head, Partial& into) {
+  Shares shares;
+  combine_totals<V, 1>(&fresh.top, &fresh.total, &into, &shares);
+  for (int i = 0; i < d_head; i += 8) combine_sums<V>(V::load(fresh.sum + i), shares, into.sum + i);
+}
+
+// Combines into stretches[g].sum[8j ..] the sums over positions [begin, end) of p_g * v, for `vectors` vectors of
+// d_head from `first` on.
 template <class V, int G, int vectors, class Values>
-FUCINA_INLINE void weigh(const float* p, Values values, int first, int d_head, int begin, int end,
-                         const std::uint8_t* next, float* sums) {
+FUCINA_INLINE void weigh(const float* p, Values values, int first, int begin, int end, const std::uint8_t* next,
+                         const Shares* shares, Partial* stretches) {
   typename V::F acc[G][vectors];
   unroll<G>(FUCINA_EACH(g) { unroll<vectors>(FUCINA_EACH(j) { acc[g][j] = V::zero(); }); });
   for (int i = begin; i < end; i++) {
@@ -156,33 +197,8 @@ FUCINA_INLINE void weigh(const float* p, Values values, int first, int d_head, i
     });
   }
   unroll<G>(FUCINA_EACH(g) {
-    unroll<vectors>(FUCINA_EACH(j) { V::store(sums + g * d_head + 8 * (first + j), acc[g][j]); });
+    unroll<vectors>(FUCINA_EACH(j) { combine_sums<V>(acc[g][j], shares[g], stretches[g].sum + 8 * (first + j)); });
   });
-}
-
-template <class V>
-FUCINA_INLINE float exp_one(float x) {
-  float lanes[8];
-  V::store(lanes, exp_lanes<V>(V::set(x)));
-  return lanes[0];
-}
-
-// Softmax sums of one query, relative to their maximum: of a block, a stretch, or all that was seen so far.
-struct Partial {
-  float top, total;
-  float* sum;  // (d_head)
-};
-
-template <class V>
-FUCINA_INLINE void combine(const Partial& fresh, int d_head, Partial& into) {
-  const float highest = fresh.top > into.top ? fresh.top : into.top;
-  const float old_share = exp_one<V>(into.top - highest), new_share = exp_one<V>(fresh.top - highest);
-  into.top = highest;
-  into.total = fused(into.total, old_share, fresh.total * new_share);
-  for (int i = 0; i < d_head; i += 8) {
-    const auto scaled = V::mul(V::load(fresh.sum + i), V::set(new_share));
-    V::store(into.sum + i, V::fma(V::load(into.sum + i), V::set(old_share), scaled));
-  }
 }
 
 FUCINA_INLINE void clear(int d_head, Partial& partial) {
@@ -215,14 +231,13 @@ FUCINA_INLINE Seen seen(const AttendArgs& a, int block, int query) {
 struct Room {
   float* wide;    // K or V of one head in f32
   float* scores;  // (queries, 64): scores, then weights
-  float* sums;    // (kQueriesAtOnce, d_head)
-  float tops[kQueriesPerTask], totals[kQueriesPerTask];
+  Shares shares[kQueriesPerTask];
 };
 
-// G queries from `query` on see the same part of a block: their weights, to place `slot` of the room.
+// G queries from `query` on see the same part of a block: their weights and shares, to place `slot` of the room.
 template <class V, int G, class Keys>
 [[gnu::noinline]] void score_group(const AttendArgs& a, const float* first_q, Keys keys, const std::uint8_t* next,
-                                   Seen part, int query, int slot, Room& room) {
+                                   Seen part, int query, int slot, Room& room, Partial* stretches) {
   constexpr int vectors = vectors_for(G);
   const float* q[G];
   unroll<G>(FUCINA_EACH(g) {
@@ -232,26 +247,23 @@ template <class V, int G, class Keys>
   float* scores = room.scores + slot * kPositions;
   // Scores past the last visible position are replaced below.
   for (int j = 0; 8 * j < part.end; j += vectors) score<V, G, vectors>(q, keys, j, a.d_head, a.scale, next, scores);
-  unroll<G>(FUCINA_EACH(g) {
-    room.tops[slot + g] = soften<V>(scores + g * kPositions, part.begin, part.end, &room.totals[slot + g]);
-  });
+  float tops[G], totals[G];
+  unroll<G>(FUCINA_EACH(g) { tops[g] = soften<V>(scores + g * kPositions, part.begin, part.end, &totals[g]); });
+  combine_totals<V, G>(tops, totals, stretches + slot, room.shares + slot);
 }
 
 // Combines the values by those weights into the queries' stretches.
 template <class V, int G, class Values>
-[[gnu::noinline]] void weigh_group(const AttendArgs& a, Values values, const std::uint8_t* next, Seen part, int slot,
+[[gnu::noinline]] void weigh_group(int d_head, Values values, const std::uint8_t* next, Seen part, int slot,
                                    const Room& room, Partial* stretches) {
   constexpr int vectors = vectors_for(G);
-  const int d = a.d_head;
-  const float* p = room.scores + slot * kPositions;
+  const auto pass = [&]<int n>(int first) __attribute__((always_inline)) {
+    weigh<V, G, n>(room.scores + slot * kPositions, values, first, part.begin, part.end, next, room.shares + slot,
+                   stretches + slot);
+  };
   int j = 0;
-  for (; j + vectors <= d / 8; j += vectors) {
-    weigh<V, G, vectors>(p, values, j, d, part.begin, part.end, next, room.sums);
-  }
-  for (; j < d / 8; j++) weigh<V, G, 1>(p, values, j, d, part.begin, part.end, next, room.sums);
-  unroll<G>(FUCINA_EACH(g) {
-    combine<V>({room.tops[slot + g], room.totals[slot + g], room.sums + g * d}, d, stretches[slot + g]);
-  });
+  for (; j + vectors <= d_head / 8; j += vectors) pass.template operator()<vectors>(j);
+  for (; j < d_head / 8; j++) pass.template operator()<1>(j);
 }
 
 // Calls use.operator()<G>(part, query) for queries that see the same part of a block, together.
@@ -279,7 +291,7 @@ FUCINA_INLINE void attend_block(const AttendArgs& a, int block, const std::uint8
     with_keys(at, d, a.format, [&](auto keys) {
       const auto all = [&](auto k, const std::uint8_t* fetched) {
         for_groups(a, block, [&]<int G>(Seen part, int i) __attribute__((always_inline)) {
-          score_group<V, G>(a, a.q + h * a.group * d, k, fetched, part, i, h * n + i - a.query_begin, room);
+          score_group<V, G>(a, a.q + h * a.group * d, k, fetched, part, i, h * n + i - a.query_begin, room, stretches);
         });
       };
       if (n < kWidenFrom) return all(keys, next);
@@ -293,7 +305,7 @@ FUCINA_INLINE void attend_block(const AttendArgs& a, int block, const std::uint8
     with_values(at, d, a.format, [&](auto values) {
       const auto all = [&](auto v, const std::uint8_t* fetched) {
         for_groups(a, block, [&]<int G>(Seen part, int i) __attribute__((always_inline)) {
-          weigh_group<V, G>(a, v, fetched, part, h * n + i - a.query_begin, room, stretches);
+          weigh_group<V, G>(d, v, fetched, part, h * n + i - a.query_begin, room, stretches);
         });
       };
       if (n < kWidenFrom) return all(values, next);
@@ -336,7 +348,6 @@ void attend(const AttendArgs& a) {
   Room room;
   room.wide = take(kPositions * d);
   room.scores = take(kQueriesPerTask * kPositions);
-  room.sums = take(kQueriesAtOnce * d);
   Partial stretches[kQueriesPerTask], results[kQueriesPerTask];
   for (int i = 0; i < n; i++) {
     stretches[i].sum = take(d);

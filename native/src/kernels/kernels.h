@@ -112,7 +112,7 @@ constexpr int kQueriesPerTask = 32;
 constexpr int kStretchBlocks = 4;
 
 constexpr std::size_t attend_scratch_floats(int d_head) {
-  return static_cast<std::size_t>(d_head) * (64 + 4 + 2 * kQueriesPerTask) + 64 * kQueriesPerTask;
+  return static_cast<std::size_t>(d_head) * (64 + 2 * kQueriesPerTask) + 64 * kQueriesPerTask;
 }
 
 struct Kernels {

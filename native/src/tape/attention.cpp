@@ -6,10 +6,12 @@ namespace fucina {
 
 namespace {
 constexpr int kStretch = 64 * kStretchBlocks;
-// What each thread should find to do, so that none waits long for the last.
-constexpr int kPiecesEach = 8;
+// Pieces for each thread, so that none waits long for the last: equal ones, and others.
+constexpr int kEqualPieces = 2, kUnequalPieces = 8;
 // Positions from which sharing them out is worth a second share.
 constexpr int kSplitFrom = 1024;
+// Queries of a KV head up to which reading K and V takes longer than the arithmetic: they are then read once.
+constexpr int kFewQueries = 8;
 }  // namespace
 
 AttentionOp::AttentionOp(std::string op_name, const Kernels& kernels, int threads, AttentionShape shape, KvLayout kv,
@@ -89,18 +91,20 @@ void AttentionOp::attend(int thread, AttendArgs a) const {
   kernels_.attend(a);
 }
 
-// KV heads of `queries` queries each in one task, where the positions are shared out in `parts`. The more, the longer
-// the stretches of memory that are read in a row; the fewer, the more evenly the threads can share.
-int AttentionOp::heads_at_once(int queries, int parts, int threads) const {
-  const int most = std::clamp(kQueriesPerTask / queries, 1, shape_.kv_heads);
-  return threads == 1 ? most : std::clamp(shape_.kv_heads * parts / (kPiecesEach * threads), 1, most);
+// KV heads, of `queries` queries each, in one task, if there are `parts` tasks of all heads and at least `pieces` are
+// wanted. The more heads, the longer the stretches of memory that are read in a row.
+int AttentionOp::heads_at_once(int queries, int parts, int pieces) const {
+  const int kv_heads = shape_.kv_heads, most = std::clamp(kQueriesPerTask / queries, 1, kv_heads);
+  const int heads = std::clamp(kv_heads * parts / pieces, 1, most), shares = (kv_heads + heads - 1) / heads;
+  return (kv_heads + shares - 1) / shares;
 }
 
 // One row a span: whoever writes a KV head's new position also attends with it, and nobody waits in between.
 void AttentionOp::run_single_rows(Team::Job& job, const Pass& pass) {
   const int kv_heads = shape_.kv_heads, group = shape_.heads / kv_heads;
-  const int heads = heads_at_once(group, pass.rows(), job.threads()), shares = (kv_heads + heads - 1) / heads;
-  const int pieces = pass.rows() * shares;
+  const int each = job.threads() == 1 ? 1 : pass.rows() == 1 ? kEqualPieces : kUnequalPieces;
+  const int heads = heads_at_once(group, pass.rows(), each * job.threads());
+  const int shares = (kv_heads + heads - 1) / heads, pieces = pass.rows() * shares;
   job.share(pieces, [&](Turn turn) {
     const Span& span = pass.spans[static_cast<std::size_t>(turn.piece / shares)];
     const int first = turn.piece % shares * heads, end = std::min(first + heads, kv_heads);
@@ -128,7 +132,8 @@ void AttentionOp::run_stretches(Team::Job& job, const Span& span) {
     a.stretch_end = to;
     return a;
   };
-  const int heads = heads_at_once(queries, parts, job.threads()), shares = (kv_heads + heads - 1) / heads;
+  const int heads = heads_at_once(queries, parts, kUnequalPieces * job.threads());
+  const int shares = (kv_heads + heads - 1) / heads;
   job.share(parts * shares, [&](Turn turn) {
     const int kv_head = turn.piece / parts * heads, from = begin + turn.piece % parts;
     AttendArgs a = task(kv_head, std::min(heads, kv_heads - kv_head), from, from + 1);
@@ -147,9 +152,10 @@ void AttentionOp::run(Team::Job& job, const Pass& pass) {
   const int kv_heads = shape_.kv_heads, group = shape_.heads / kv_heads;
   const int n_spans = static_cast<int>(pass.spans.size());
   const Span& only = pass.spans[0];
-  const bool few = n_spans == 1 && only.rows * group <= kQueriesPerTask && job.threads() > 1;
+  const int queries = only.rows * group;
+  const bool few = queries <= (kv_heads % job.threads() == 0 ? kFewQueries : kQueriesPerTask);
   const bool has_room = only.start + only.rows <= split_positions_;  // a block may stand twice in a table
-  const bool by_stretches = few && has_room && only.start >= kSplitFrom;
+  const bool by_stretches = n_spans == 1 && job.threads() > 1 && few && has_room && only.start >= kSplitFrom;
   if (n_spans == pass.rows() && n_spans * kv_heads >= job.threads() && !by_stretches) {
     return run_single_rows(job, pass);
   }

@@ -39,7 +39,7 @@ class AttentionOp final : public Op {
   std::size_t partial_floats(int queries) const {
     return static_cast<std::size_t>(queries) * static_cast<std::size_t>(shape_.d_head + 2);
   }
-  int heads_at_once(int queries, int parts, int threads) const;
+  int heads_at_once(int queries, int parts, int pieces) const;
 
   const Kernels& kernels_;
   const AttentionShape shape_;
