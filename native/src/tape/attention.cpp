@@ -137,8 +137,9 @@ void AttentionOp::run_stretches(Team::Job& job, const Span& span) {
   job.share(parts * shares, [&](Turn turn) {
     const int kv_head = turn.piece / parts * heads, from = begin + turn.piece % parts;
     AttendArgs a = task(kv_head, std::min(heads, kv_heads - kv_head), from, from + 1);
-    if (from + 1 < end)
+    if (from + 1 < end) {
       a.afterwards = a.keys + static_cast<std::size_t>(span.blocks[(from + 1) * kStretchBlocks]) * kv_.block_bytes;
+    }
     attend(turn.thread, a);
   });
   job.share(kv_heads, [&](Turn turn) {
