@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from fucina.decoding.speculation.stats import SourceReport
+
 #: How many drafts to try, of at most so many that are right with this probability each: (probability, most) -> number.
 BestLength = Callable[[float, int], int]
 
@@ -63,3 +65,19 @@ class PricedSource(Protocol):
 
     def suggest_priced(self, context: Sequence[int], max_tokens: int, best_length: BestLength) -> Sequence[int]:
         """Propose like `suggest`, but no more than `best_length` says for the probability that its drafts are right."""
+
+
+@runtime_checkable
+class RestartableSource(Protocol):
+    """A draft source that can serve another sequence."""
+
+    def restart(self) -> None:
+        """Forget the sequence, whose tokens will be observed anew from the first on."""
+
+
+@runtime_checkable
+class ReportingSource(Protocol):
+    """A draft source made of several."""
+
+    def sources(self) -> Sequence[SourceReport]:
+        """Tell what each of them did so far."""

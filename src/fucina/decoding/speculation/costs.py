@@ -51,17 +51,16 @@ class CostTable:
     def best_length(self, probability: float, most: int, n_rows: int = 1) -> int:
         """How many drafts of at most `most` give the most tokens for their cost, each right with this probability.
 
-        Expected are 1 + p + p^2 + ... tokens, for drafts after the first wrong one are lost. At least 1: whether to
-        draft at all is the gate's business.
+        Expected are 1 + p + p^2 + ... tokens, for drafts after the first wrong one are lost. 0 where no number gains.
         """
         key = (int(probability * 64), most, n_rows)
         best = self._best.get(key)
         if best is None:
-            p, tokens, gains = (key[0] + 0.5) / 64, 1.0, []
+            p, tokens, gains = (key[0] + 0.5) / 64, 1.0, [1.0]
             for k in range(1, most + 1):
                 tokens += p**k
                 gains.append(tokens / self.verify_cost(k, n_rows))
-            best = self._best[key] = 1 + gains.index(max(gains)) if gains else 0
+            best = self._best[key] = gains.index(max(gains))
         return best
 
     def _interpolated(self, n_rows: int) -> float:
