@@ -18,8 +18,8 @@ _DENSE = 128
 # The shares of a new sample in the running means of a plain step's seconds and of the scale, and the scale's limits.
 _PLAIN_SHARE, _SCALE_SHARE = 0.25, 0.2
 _LEAST_SCALE, _GREATEST_SCALE = 0.25, 4.0
-# Timings whose median counts: one stall among them changes nothing.
-_TIMINGS = 3
+# Timings whose median counts: a stall or two among them change nothing.
+_TIMINGS = 5
 
 
 class CostTable:
