@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isfinite
-from statistics import median
 
 from fucina.errors import ConfigError
 
@@ -18,8 +17,8 @@ _DENSE = 128
 # The shares of a new sample in the running means of a plain step's seconds and of the scale, and the scale's limits.
 _PLAIN_SHARE, _SCALE_SHARE = 0.25, 0.2
 _LEAST_SCALE, _GREATEST_SCALE = 0.25, 4.0
-# Timings whose median counts: a stall or two among them change nothing.
-_TIMINGS = 5
+# Timings of which the least counts: whatever disturbs a clock only ever adds to it. The scale waits for a few.
+_TIMINGS, _FEWEST_VERIFIES = 8, 4
 
 
 class CostTable:
@@ -90,22 +89,23 @@ class StepCosts:
 
     def record_plain(self, seconds: float) -> None:
         """Take note of a pass of one row."""
-        timing = _median_of_last(self._plain_timings, seconds)
+        timing = _least_of_last(self._plain_timings, seconds)
         self.plain_s = timing if self.plain_s == 0.0 else self.plain_s + _PLAIN_SHARE * (timing - self.plain_s)
 
     def record_verify(self, n_rows: int, seconds: float) -> None:
         """Take note of a pass with drafts, of so many rows in all."""
         if self.plain_s > 0.0:
             measured = max(seconds / self.plain_s, 1.0)
-            sample = _median_of_last(self._samples, _clamped(measured / self.table.cost(n_rows)))
-            self.scale = _clamped(_SCALE_SHARE * sample + (1.0 - _SCALE_SHARE) * self.scale)
+            sample = _least_of_last(self._samples, _clamped(measured / self.table.cost(n_rows)))
+            if len(self._samples) >= _FEWEST_VERIFIES:
+                self.scale = _clamped(_SCALE_SHARE * sample + (1.0 - _SCALE_SHARE) * self.scale)
 
 
 def _clamped(scale: float) -> float:
     return min(max(scale, _LEAST_SCALE), _GREATEST_SCALE)
 
 
-def _median_of_last(timings: list[float], newest: float) -> float:
+def _least_of_last(timings: list[float], newest: float) -> float:
     timings.append(newest)
     del timings[:-_TIMINGS]
-    return median(timings)
+    return min(timings)
