@@ -6,7 +6,9 @@
 // ascending order: M' = max(M, m), a = exp(M - M'), b = exp(m - M'), L = fma(L, a, l * b), O = fma(O, a, o * b). The
 // result is O / L. K is stored transposed, so that score lanes run over positions.
 //
-// Several queries that see the same positions are computed together, reading K and V once.
+// Several queries that see the same positions are computed together, reading K and V once. Several heads are computed
+// block by block, first K of all, then V of all: so they lie in memory, which reads a quarter of a megabyte in a row
+// nearly twice as fast as sixteen kilobytes here and there.
 #pragma once
 
 #include "base/unroll.h"
@@ -28,7 +30,7 @@ constexpr int kWidenFrom = 9;
 struct Halves {
   const std::uint8_t* block;
   int width;
-  [[gnu::always_inline]] int row_bytes() const { return 2 * width; }
+  static constexpr int kVectorBytes = 16;
   template <class V>
   FUCINA_INLINE typename V::F load(Halves h, int i, int j) {
     return V::load_half(reinterpret_cast<const std::uint16_t*>(h.block) + static_cast<std::size_t>(i) * h.width +
@@ -38,7 +40,7 @@ struct Halves {
 struct Floats {
   const std::uint8_t* block;
   int width;
-  [[gnu::always_inline]] int row_bytes() const { return 4 * width; }
+  static constexpr int kVectorBytes = 32;
   template <class V>
   FUCINA_INLINE typename V::F load(Floats f, int i, int j) {
     return V::load(reinterpret_cast<const float*>(f.block) + static_cast<std::size_t>(i) * f.width + 8 * j);
@@ -47,7 +49,7 @@ struct Floats {
 struct KeyBytes {
   const std::uint8_t* block;
   const float* scales;  // (d_head / 32, 64)
-  [[gnu::always_inline]] int row_bytes() const { return kPositions; }
+  static constexpr int kVectorBytes = 8;
   template <class V>
   FUCINA_INLINE typename V::F load(KeyBytes k, int i, int j) {
     const auto* q = reinterpret_cast<const std::int8_t*>(k.block) + i * kPositions + 8 * j;
@@ -58,7 +60,7 @@ struct ValueBytes {
   const std::uint8_t* block;
   const float* scales;  // (64, d_head / 32)
   int width;
-  [[gnu::always_inline]] int row_bytes() const { return width; }
+  static constexpr int kVectorBytes = 8;
   template <class V>
   FUCINA_INLINE typename V::F load(ValueBytes v, int i, int j) {
     const auto* q = reinterpret_cast<const std::int8_t*>(v.block) + static_cast<std::size_t>(i) * v.width + 8 * j;
@@ -66,15 +68,18 @@ struct ValueBytes {
   }
 };
 
-// Calls use(keys, values) for one head's part of a block.
+// Calls use(keys), use(values) for one head's part of a block.
 template <class Use>
-FUCINA_INLINE void with_block(const std::uint8_t* keys, const std::uint8_t* values, int d_head, KvFormat format,
-                              Use use) {
-  const int n = kPositions * d_head;
-  if (format == KvFormat::F32) return use(Floats{keys, kPositions}, Floats{values, d_head});
-  if (format == KvFormat::F16) return use(Halves{keys, kPositions}, Halves{values, d_head});
-  use(KeyBytes{keys, reinterpret_cast<const float*>(keys + n)},
-      ValueBytes{values, reinterpret_cast<const float*>(values + n), d_head});
+FUCINA_INLINE void with_keys(const std::uint8_t* keys, int d_head, KvFormat format, Use use) {
+  if (format == KvFormat::F32) return use(Floats{keys, kPositions});
+  if (format == KvFormat::F16) return use(Halves{keys, kPositions});
+  use(KeyBytes{keys, reinterpret_cast<const float*>(keys + kPositions * d_head)});
+}
+template <class Use>
+FUCINA_INLINE void with_values(const std::uint8_t* values, int d_head, KvFormat format, Use use) {
+  if (format == KvFormat::F32) return use(Floats{values, d_head});
+  if (format == KvFormat::F16) return use(Halves{values, d_head});
+  use(ValueBytes{values, reinterpret_cast<const float*>(values + kPositions * d_head), d_head});
 }
 
 template <class V, class Rows>
@@ -84,12 +89,13 @@ FUCINA_INLINE void widen(Rows rows, int n_rows, int width, float* out) {
   }
 }
 
-// Fetches what a pass over `vectors` vectors of every row, from `first` of `of` on, will read of the next block: spread
-// evenly over the work, or the processor's queue of fetches would be full half the time and empty the other.
-template <class V, int vectors>
-FUCINA_INLINE void fetch_alike(const std::uint8_t* next, int row_bytes, int row, int first, int of) {
-  const int vector_bytes = row_bytes / of;
-  if (first * vector_bytes % 64 == 0) V::fetch(next + row * row_bytes + first * vector_bytes, vectors * vector_bytes);
+// Fetches of the next head's K or V as much as is read of this one's in row `row` of a pass over `vectors` vectors of
+// all `rows` rows from `first` on. Passes read only parts of the rows; what is fetched are ascending lines, which is
+// what memory and the processor's own fetching are made for, evenly spread over the work.
+template <class V, class Rows, int vectors>
+FUCINA_INLINE void fetch_alike(const std::uint8_t* next, int rows, int row, int first) {
+  constexpr int bytes = Rows::kVectorBytes;
+  V::fetch(next + first * rows * bytes + row * vectors * bytes, vectors * bytes);
 }
 
 // scores[g * 64 + 8j ..] = q_g . K, scaled, for `vectors` vectors of positions from `first` on.
@@ -99,7 +105,7 @@ FUCINA_INLINE void score(const float* const* q, Keys keys, int first, int d_head
   typename V::F acc[G][vectors];
   unroll<G>(FUCINA_EACH(g) { unroll<vectors>(FUCINA_EACH(j) { acc[g][j] = V::zero(); }); });
   for (int d = 0; d < d_head; d++) {
-    fetch_alike<V, vectors>(next, keys.row_bytes(), d, first, kPositions / 8);
+    fetch_alike<V, Keys, vectors>(next, d_head, d, first);
     typename V::F x[G];
     unroll<G>(FUCINA_EACH(g) { x[g] = V::set(q[g][d]); });
     unroll<vectors>(FUCINA_EACH(j) {
@@ -134,14 +140,55 @@ FUCINA_INLINE float soften(float* scores, int begin, int end, float* total) {
   return lanes[0];
 }
 
-// sums[g * d_head + 8j ..] = over positions [begin, end) of p_g * v, for `vectors` vectors of d_head from `first` on.
+// Softmax sums of one query, relative to their maximum: of a block, a stretch, or all that was seen so far.
+struct Partial {
+  float top, total;
+  float* sum;  // (d_head)
+};
+
+// What the sums so far, and fresh ones, are multiplied by when they are combined.
+struct Shares {
+  float old, fresh;
+};
+
+// Combines the tops and totals of G queries; the sums are left to the caller, by these shares.
+template <class V, int G>
+FUCINA_INLINE void combine_totals(const float* tops, const float* totals, Partial* into, Shares* shares) {
+  float lanes[8] = {};
+  for (int g = 0; g < G; g++) {
+    const float highest = tops[g] > into[g].top ? tops[g] : into[g].top;
+    lanes[g] = into[g].top - highest;
+    lanes[4 + g] = tops[g] - highest;
+    into[g].top = highest;
+  }
+  V::store(lanes, exp_lanes<V>(V::load(lanes)));
+  for (int g = 0; g < G; g++) {
+    shares[g] = {lanes[g], lanes[4 + g]};
+    into[g].total = fused(into[g].total, lanes[g], totals[g] * lanes[4 + g]);
+  }
+}
+
+template <class V>
+FUCINA_INLINE void combine_sums(typename V::F fresh, Shares shares, float* into) {
+  V::store(into, V::fma(V::load(into), V::set(shares.old), V::mul(fresh, V::set(shares.fresh))));
+}
+
+template <class V>
+FUCINA_INLINE void combine(const Partial& fresh, int d_head, Partial& into) {
+  Shares shares;
+  combine_totals<V, 1>(&fresh.top, &fresh.total, &into, &shares);
+  for (int i = 0; i < d_head; i += 8) combine_sums<V>(V::load(fresh.sum + i), shares, into.sum + i);
+}
+
+// Combines into stretches[g].sum[8j ..] the sums over positions [begin, end) of p_g * v, for `vectors` vectors of
+// d_head from `first` on.
 template <class V, int G, int vectors, class Values>
-FUCINA_INLINE void weigh(const float* p, Values values, int first, int d_head, int begin, int end,
-                         const std::uint8_t* next, float* sums) {
+FUCINA_INLINE void weigh(const float* p, Values values, int first, int begin, int end, const std::uint8_t* next,
+                         const Shares* shares, Partial* stretches) {
   typename V::F acc[G][vectors];
   unroll<G>(FUCINA_EACH(g) { unroll<vectors>(FUCINA_EACH(j) { acc[g][j] = V::zero(); }); });
   for (int i = begin; i < end; i++) {
-    fetch_alike<V, vectors>(next, values.row_bytes(), i, first, d_head / 8);
+    fetch_alike<V, Values, vectors>(next, kPositions, i, first);
     typename V::F x[G];
     unroll<G>(FUCINA_EACH(g) { x[g] = V::set(p[g * kPositions + i]); });
     unroll<vectors>(FUCINA_EACH(j) {
@@ -150,33 +197,8 @@ FUCINA_INLINE void weigh(const float* p, Values values, int first, int d_head, i
     });
   }
   unroll<G>(FUCINA_EACH(g) {
-    unroll<vectors>(FUCINA_EACH(j) { V::store(sums + g * d_head + 8 * (first + j), acc[g][j]); });
+    unroll<vectors>(FUCINA_EACH(j) { combine_sums<V>(acc[g][j], shares[g], stretches[g].sum + 8 * (first + j)); });
   });
-}
-
-template <class V>
-FUCINA_INLINE float exp_one(float x) {
-  float lanes[8];
-  V::store(lanes, exp_lanes<V>(V::set(x)));
-  return lanes[0];
-}
-
-// Softmax sums of one query, relative to their maximum: of a block, a stretch, or all that was seen so far.
-struct Partial {
-  float top, total;
-  float* sum;  // (d_head)
-};
-
-template <class V>
-FUCINA_INLINE void combine(const Partial& fresh, int d_head, Partial& into) {
-  const float highest = fresh.top > into.top ? fresh.top : into.top;
-  const float old_share = exp_one<V>(into.top - highest), new_share = exp_one<V>(fresh.top - highest);
-  into.top = highest;
-  into.total = fused(into.total, old_share, fresh.total * new_share);
-  for (int i = 0; i < d_head; i += 8) {
-    const auto scaled = V::mul(V::load(fresh.sum + i), V::set(new_share));
-    V::store(into.sum + i, V::fma(V::load(into.sum + i), V::set(old_share), scaled));
-  }
 }
 
 FUCINA_INLINE void clear(int d_head, Partial& partial) {
@@ -205,85 +227,127 @@ FUCINA_INLINE Seen seen(const AttendArgs& a, int block, int query) {
   return {begin > 0 ? begin : 0, end < kPositions ? end : kPositions};
 }
 
-// One thread's room: results of up to kQueriesAtOnce queries of one block.
-struct GroupRoom {
-  float *scores, *sums;
+// One thread's room: what is known of the queries of all heads in one block.
+struct Room {
+  float* wide;    // K or V of one head in f32
+  float* scores;  // (queries, 64): scores, then weights
+  Shares shares[kQueriesPerTask];
 };
 
-// What is read after K, and after V, of a block: fetched meanwhile.
-struct Fetched {
-  const std::uint8_t *after_keys, *after_values;
-};
-
-// G queries from `query` on see the same part of a block: combine it into their stretches.
-template <class V, int G, class Keys, class Values>
-[[gnu::noinline]] void attend_group(const AttendArgs& a, Keys keys, Values values, Fetched next, GroupRoom room,
-                                    Seen part, int query, Partial* stretches) {
+// G queries from `query` on see the same part of a block: their weights and shares, to place `slot` of the room.
+template <class V, int G, class Keys>
+[[gnu::noinline]] void score_group(const AttendArgs& a, const float* first_q, Keys keys, const std::uint8_t* next,
+                                   Seen part, int query, int slot, Room& room, Partial* stretches) {
   constexpr int vectors = vectors_for(G);
-  const int d = a.d_head;
   const float* q[G];
   unroll<G>(FUCINA_EACH(g) {
     const int i = query + g;
-    q[g] = a.q + i / a.group * a.q_stride + i % a.group * d;
+    q[g] = first_q + i / a.group * a.q_stride + i % a.group * a.d_head;
   });
+  float* scores = room.scores + slot * kPositions;
   // Scores past the last visible position are replaced below.
-  for (int j = 0; 8 * j < part.end; j += vectors) {
-    score<V, G, vectors>(q, keys, j, d, a.scale, next.after_keys, room.scores);
-  }
-  Partial fresh[G];
-  unroll<G>(FUCINA_EACH(g) {
-    fresh[g].sum = room.sums + g * d;
-    fresh[g].top = soften<V>(room.scores + g * kPositions, part.begin, part.end, &fresh[g].total);
-  });
-  int j = 0;
-  for (; j + vectors <= d / 8; j += vectors) {
-    weigh<V, G, vectors>(room.scores, values, j, d, part.begin, part.end, next.after_values, room.sums);
-  }
-  for (; j < d / 8; j++) weigh<V, G, 1>(room.scores, values, j, d, part.begin, part.end, next.after_values, room.sums);
-  unroll<G>(FUCINA_EACH(g) { combine<V>(fresh[g], d, stretches[g]); });
+  for (int j = 0; 8 * j < part.end; j += vectors) score<V, G, vectors>(q, keys, j, a.d_head, a.scale, next, scores);
+  float tops[G], totals[G];
+  unroll<G>(FUCINA_EACH(g) { tops[g] = soften<V>(scores + g * kPositions, part.begin, part.end, &totals[g]); });
+  combine_totals<V, G>(tops, totals, stretches + slot, room.shares + slot);
 }
 
-template <class V, class Keys, class Values>
-FUCINA_INLINE void attend_block(const AttendArgs& a, Keys keys, Values values, Fetched next, GroupRoom room, int block,
-                                Partial* stretches) {
+// Combines the values by those weights into the queries' stretches.
+template <class V, int G, class Values>
+[[gnu::noinline]] void weigh_group(int d_head, Values values, const std::uint8_t* next, Seen part, int slot,
+                                   const Room& room, Partial* stretches) {
+  constexpr int vectors = vectors_for(G);
+  const auto pass = [&]<int n>(int first) __attribute__((always_inline)) {
+    weigh<V, G, n>(room.scores + slot * kPositions, values, first, part.begin, part.end, next, room.shares + slot,
+                   stretches + slot);
+  };
+  int j = 0;
+  for (; j + vectors <= d_head / 8; j += vectors) pass.template operator()<vectors>(j);
+  for (; j < d_head / 8; j++) pass.template operator()<1>(j);
+}
+
+// Calls use.operator()<G>(part, query) for queries that see the same part of a block, together.
+template <class Use>
+FUCINA_INLINE void for_groups(const AttendArgs& a, int block, Use use) {
   for (int i = a.query_begin; i < a.query_end;) {
     const Seen part = seen(a, block, i);
     int n = 1;
     while (n < kQueriesAtOnce && i + n < a.query_end && seen(a, block, i + n) == part) n++;
-    if (part.begin < part.end) {
-      with_count<kQueriesAtOnce>(
-          n, FUCINA_EACH(G) {
-            attend_group<V, G>(a, keys, values, next, room, part, i, stretches + (i - a.query_begin));
-          });
-    }
+    if (part.begin < part.end) with_count<kQueriesAtOnce>(n, FUCINA_EACH(G) { use.template operator()<G>(part, i); });
     i += n;
   }
 }
 
+// All heads of one block: K of all, then V of all, as they lie in memory.
 template <class V>
-FUCINA_INLINE void write_result(const AttendArgs& a, int query, const Partial& result) {
-  float* out = a.out + query / a.group * a.out_stride + query % a.group * a.d_head;
+FUCINA_INLINE void attend_block(const AttendArgs& a, int block, const std::uint8_t* afterwards, Room& room,
+                                Partial* stretches) {
+  const std::size_t here = static_cast<std::size_t>(a.blocks[block]) * a.block_bytes;
+  const int n = a.query_end - a.query_begin, d = a.d_head;
+  const auto* wide = reinterpret_cast<const std::uint8_t*>(room.wide);
+  for (int h = 0; h < a.heads; h++) {
+    const std::uint8_t* at = a.keys + here + h * a.head_bytes;
+    const std::uint8_t* next = h + 1 < a.heads ? at + a.head_bytes : a.values + here;
+    with_keys(at, d, a.format, [&](auto keys) {
+      const auto all = [&](auto k, const std::uint8_t* fetched) {
+        for_groups(a, block, [&]<int G>(Seen part, int i) __attribute__((always_inline)) {
+          score_group<V, G>(a, a.q + h * a.group * d, k, fetched, part, i, h * n + i - a.query_begin, room, stretches);
+        });
+      };
+      if (n < kWidenFrom) return all(keys, next);
+      widen<V>(keys, d, kPositions, room.wide);
+      all(Floats{wide, kPositions}, wide);
+    });
+  }
+  for (int h = 0; h < a.heads; h++) {
+    const std::uint8_t* at = a.values + here + h * a.head_bytes;
+    const std::uint8_t* next = h + 1 < a.heads ? at + a.head_bytes : afterwards;
+    with_values(at, d, a.format, [&](auto values) {
+      const auto all = [&](auto v, const std::uint8_t* fetched) {
+        for_groups(a, block, [&]<int G>(Seen part, int i) __attribute__((always_inline)) {
+          weigh_group<V, G>(d, v, fetched, part, h * n + i - a.query_begin, room, stretches);
+        });
+      };
+      if (n < kWidenFrom) return all(values, next);
+      widen<V>(values, kPositions, d, room.wide);
+      all(Floats{wide, d}, wide);
+    });
+  }
+}
+
+// Calls use(head, query, slot) for all queries of all heads of the task.
+template <class Use>
+FUCINA_INLINE void for_queries(const AttendArgs& a, Use use) {
+  int slot = 0;
+  for (int h = 0; h < a.heads; h++) {
+    for (int i = a.query_begin; i < a.query_end; i++) use(h, i, slot++);
+  }
+}
+
+template <class V>
+FUCINA_INLINE void write_result(const AttendArgs& a, int head, int query, const Partial& result) {
+  float* out = a.out + query / a.group * a.out_stride + (head * a.group + query % a.group) * a.d_head;
   for (int j = 0; j < a.d_head; j += 8) V::store(out + j, V::div(V::load(result.sum + j), V::set(result.total)));
 }
 
-// A stretch's sums of one query among `partials`.
-FUCINA_INLINE float* partial_at(const AttendArgs& a, int stretch, int query) {
-  const int queries = a.query_end - a.query_begin;
-  const std::size_t index = static_cast<std::size_t>(stretch) * queries + (query - a.query_begin);
-  return a.partials + index * static_cast<std::size_t>(a.d_head + 2);
+// A stretch's sums of the query at `slot`.
+FUCINA_INLINE float* partial_at(const AttendArgs& a, int stretch, int slot) {
+  return a.partials + static_cast<std::size_t>(stretch) * a.partials_stride +
+         static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.d_head + 2);
 }
 
 template <class V>
 void attend(const AttendArgs& a) {
-  const int n = a.query_end - a.query_begin, d = a.d_head;
+  const int n = a.heads * (a.query_end - a.query_begin), d = a.d_head;
   float* next_room = a.scratch;
   const auto take = [&](int floats) {
     float* taken = next_room;
     next_room += floats;
     return taken;
   };
-  float *wide_keys = take(kPositions * d), *wide_values = take(kPositions * d);
-  const GroupRoom room{take(kQueriesAtOnce * kPositions), take(kQueriesAtOnce * d)};
+  Room room;
+  room.wide = take(kPositions * d);
+  room.scores = take(kQueriesPerTask * kPositions);
   Partial stretches[kQueriesPerTask], results[kQueriesPerTask];
   for (int i = 0; i < n; i++) {
     stretches[i].sum = take(d);
@@ -298,21 +362,14 @@ void attend(const AttendArgs& a) {
     for (int i = 0; i < n; i++) clear(d, stretches[i]);
     for (int block = stretch * kStretchBlocks; block < (stretch + 1) * kStretchBlocks; block++) {
       if (block < first_block || block > last_block) continue;
-      const auto at = [&](int b) { return static_cast<std::size_t>(a.blocks[b]) * a.block_bytes; };
-      const std::size_t here = at(block);
-      const Fetched next{a.values + here, block < last_block ? a.keys + at(block + 1) : a.afterwards};
-      with_block(a.keys + here, a.values + here, d, a.format, [&](auto keys, auto values) {
-        if (n < kWidenFrom) return attend_block<V>(a, keys, values, next, room, block, stretches);
-        widen<V>(keys, d, kPositions, wide_keys);
-        widen<V>(values, kPositions, d, wide_values);
-        const auto* k = reinterpret_cast<const std::uint8_t*>(wide_keys);
-        const auto* v = reinterpret_cast<const std::uint8_t*>(wide_values);
-        attend_block<V>(a, Floats{k, kPositions}, Floats{v, d}, Fetched{v, k}, room, block, stretches);
-      });
+      const bool last = block == last_block || block + 1 == end * kStretchBlocks;
+      attend_block<V>(a, block,
+                      last ? a.afterwards : a.keys + static_cast<std::size_t>(a.blocks[block + 1]) * a.block_bytes,
+                      room, stretches);
     }
     for (int i = 0; i < n; i++) {
       if (a.partials) {
-        float* out = partial_at(a, stretch, a.query_begin + i);
+        float* out = partial_at(a, stretch, i);
         out[0] = stretches[i].top;
         out[1] = stretches[i].total;
         std::memcpy(out + 2, stretches[i].sum, sizeof(float) * static_cast<std::size_t>(d));
@@ -322,20 +379,20 @@ void attend(const AttendArgs& a) {
     }
   }
   if (a.partials) return;
-  for (int i = 0; i < n; i++) write_result<V>(a, a.query_begin + i, results[i]);
+  for_queries(a, [&](int head, int query, int slot) { write_result<V>(a, head, query, results[slot]); });
 }
 
 template <class V>
 void gather(const AttendArgs& a) {
   Partial result{0.0f, 0.0f, a.scratch};
-  for (int i = a.query_begin; i < a.query_end; i++) {
+  for_queries(a, [&](int head, int query, int slot) {
     clear(a.d_head, result);
     for (int stretch = a.stretch_begin; stretch < a.stretch_end; stretch++) {
-      float* partial = partial_at(a, stretch, i);
+      float* partial = partial_at(a, stretch, slot);
       if (partial[0] != kMinusInfinity) combine<V>({partial[0], partial[1], partial + 2}, a.d_head, result);
     }
-    write_result<V>(a, i, result);
-  }
+    write_result<V>(a, head, query, result);
+  });
 }
 
 template <class V>

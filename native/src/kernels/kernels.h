@@ -74,11 +74,12 @@ struct LinearArgs {
 // How the cache stores keys and values (layout: storage/kv/geometry.py).
 enum class KvFormat { F16 = 0, Q8_0 = 1, F32 = 2 };
 
-// The queries of one KV head in one span. Query i belongs to row i / group and is head i % group of the KV head's
-// group.
+// Queries of one span and of some KV heads that lie one after the other. Query i of a KV head belongs to row i / group
+// and is head i % group of the KV head's group.
 struct AttendArgs {
-  const std::uint8_t* keys;    // this layer's and KV head's K in block 0 of the pool
+  const std::uint8_t* keys;    // this layer's K of the first KV head in block 0 of the pool
   const std::uint8_t* values;  // likewise V
+  std::size_t head_bytes;      // from one KV head's K (or V) to the next one's
   std::size_t block_bytes;     // from one block of the pool to the next
   const std::int32_t* blocks;  // the span's block table
   KvFormat format;
@@ -87,16 +88,18 @@ struct AttendArgs {
   int start;   // position of the span's row 0
   int window;  // positions a row sees, itself included; 0: all
   float scale;
-  const float* q;        // row 0, head 0 of the group
+  const float* q;        // row 0, first head of the first group
   std::size_t q_stride;  // from one row to the next
   float* out;
   std::size_t out_stride;
-  int query_begin, query_end;
+  int heads;                       // KV heads; with all their queries no more than kQueriesPerTask
+  int query_begin, query_end;      // of each
   const std::uint8_t* afterwards;  // K of the block that this thread is likely to read next
   float* scratch;                  // attend_scratch_floats(d_head) floats, one thread's own
   // Where not null, `attend` reads only stretches [stretch_begin, stretch_end) and leaves their sums here, for
-  // `gather`: (stretches of all positions, queries of the task, d_head + 2) floats.
+  // `gather`: (stretches of all positions, partials_stride) floats, d_head + 2 for each of the task's queries.
   float* partials;
+  std::size_t partials_stride;
   int stretch_begin, stretch_end;
 };
 
@@ -109,7 +112,7 @@ constexpr int kQueriesPerTask = 32;
 constexpr int kStretchBlocks = 4;
 
 constexpr std::size_t attend_scratch_floats(int d_head) {
-  return static_cast<std::size_t>(d_head) * (2 * 64 + 4 + 2 * kQueriesPerTask) + 4 * 64;
+  return static_cast<std::size_t>(d_head) * (64 + 2 * kQueriesPerTask) + 64 * kQueriesPerTask;
 }
 
 struct Kernels {

@@ -7,21 +7,18 @@
 #include <cstdint>
 
 #include "base/unroll.h"
+#include "kernels/codes.h"
 
 namespace fucina {
 
-// One byte of a vector made of `bits` wide pieces: piece j comes from group `first + j * step`.
-template <int bits, class Code>
-FUCINA_INLINE void pack_pieces(Code code, int columns, int first, int step, int low_bit, std::uint8_t* out) {
-  for (int c = 0; c < columns; c++) {
-    for (int i = 0; i < 4; i++) {
-      int byte = 0;
-      for (int j = 0; j < 8 / bits; j++) {
-        byte |= (code(c, 4 * (first + j * step) + i) >> low_bit & ((1 << bits) - 1)) << (bits * j);
-      }
-      out[4 * c + i] = static_cast<std::uint8_t>(byte);
-    }
-  }
+// A vector of bytes made of `bits` wide pieces of codes, from `low_bit` of these on: piece j comes from group first +
+// j.
+template <int bits>
+FUCINA_INLINE Words plane(const Words* codes, int first, int low_bit) {
+  Words all = {};
+  unroll<8 / bits>(
+      FUCINA_EACH(j) { all |= (codes[first + j] >> low_bit & ((1 << bits) - 1) * 0x01010101u) << (bits * j); });
+  return all;
 }
 
 // Four bits: the nibbles of vector v are two groups `span` apart.
@@ -32,10 +29,11 @@ struct Nibbles {
     return turn / (2 * span) * 2 * span + turn % 2 * span + turn % (2 * span) / 2;
   }
 
-  template <class Code>
-  static void pack(Code code, int columns, std::uint8_t* out) {
-    for (int v = 0; v < 4; v++)
-      pack_pieces<4>(code, columns, v / span * 2 * span + v % span, span, 0, out + 4 * columns * v);
+  FUCINA_INLINE void pack(const Words* codes, int vector_bytes, std::uint8_t* out) {
+    unroll<4>(FUCINA_EACH(v) {
+      constexpr int first = v / span * 2 * span + v % span;
+      store_vector(out + v * vector_bytes, (codes[first] & kBits4) | (codes[first + span] & kBits4) << 4);
+    });
   }
   template <class V, int g>
   FUCINA_INLINE typename V::U8 nibble(const std::uint8_t* chunk) {
@@ -59,10 +57,9 @@ struct FiveBits : Nibbles<4> {
   static constexpr int kVectors = 5;
   template <class V>
   using Sum = typename V::Sum;
-  template <class Code>
-  static void pack(Code code, int columns, std::uint8_t* out) {
-    Nibbles<4>::pack(code, columns, out);
-    pack_pieces<1>(code, columns, 0, 1, 4, out + 16 * columns);
+  FUCINA_INLINE void pack(const Words* codes, int vector_bytes, std::uint8_t* out) {
+    Nibbles<4>::pack(codes, vector_bytes, out);
+    store_vector(out + 4 * vector_bytes, plane<1>(codes, 0, 4));
   }
   template <class V, int g>
   FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
@@ -75,10 +72,9 @@ struct SixBits : Nibbles<2> {
   static constexpr int kVectors = 6;
   template <class V>
   using Sum = typename V::Sum;
-  template <class Code>
-  static void pack(Code code, int columns, std::uint8_t* out) {
-    Nibbles<2>::pack(code, columns, out);
-    for (int half = 0; half < 2; half++) pack_pieces<2>(code, columns, 4 * half, 1, 4, out + (16 + 4 * half) * columns);
+  FUCINA_INLINE void pack(const Words* codes, int vector_bytes, std::uint8_t* out) {
+    Nibbles<2>::pack(codes, vector_bytes, out);
+    for (int half = 0; half < 2; half++) store_vector(out + (4 + half) * vector_bytes, plane<2>(codes, 4 * half, 4));
   }
   template <class V, int g>
   FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
@@ -94,9 +90,8 @@ struct TwoBits {
   static constexpr int group_at(int turn) { return turn; }
   template <class V>
   using Sum = typename V::Sum;
-  template <class Code>
-  static void pack(Code code, int columns, std::uint8_t* out) {
-    for (int v = 0; v < 2; v++) pack_pieces<2>(code, columns, 4 * v, 1, 0, out + 4 * columns * v);
+  FUCINA_INLINE void pack(const Words* codes, int vector_bytes, std::uint8_t* out) {
+    for (int v = 0; v < 2; v++) store_vector(out + v * vector_bytes, plane<2>(codes, 4 * v, 0));
   }
   template <class V, int g>
   FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
@@ -107,10 +102,9 @@ struct TwoBits {
 struct ThreeBits : TwoBits {
   static constexpr int kMost = 7;
   static constexpr int kVectors = 3;
-  template <class Code>
-  static void pack(Code code, int columns, std::uint8_t* out) {
-    TwoBits::pack(code, columns, out);
-    pack_pieces<1>(code, columns, 0, 1, 2, out + 8 * columns);
+  FUCINA_INLINE void pack(const Words* codes, int vector_bytes, std::uint8_t* out) {
+    TwoBits::pack(codes, vector_bytes, out);
+    store_vector(out + 2 * vector_bytes, plane<1>(codes, 0, 2));
   }
   template <class V, int g>
   FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
@@ -119,24 +113,12 @@ struct ThreeBits : TwoBits {
   }
 };
 
-// The place of a value in a table of sixteen.
-template <const std::int8_t (&table)[16]>
-constexpr int index_of(int value) {
-  int i = 0;
-  while (table[i] != value) i++;
-  return i;
-}
-
 // Four bits that stand for the values of a table, any bytes.
 template <const std::int8_t (&table)[16]>
 struct ByteTable : Nibbles<4> {
   static constexpr int kMost = 255;
   template <class V>
   using Sum = typename V::ByteSum;
-  template <class Value>
-  static void pack(Value value, int columns, std::uint8_t* out) {
-    Nibbles<4>::pack([&](int c, int k) { return index_of<table>(value(c, k)); }, columns, out);
-  }
   template <class V, int g>
   FUCINA_INLINE typename V::ByteWeights group(const std::uint8_t* chunk) {
     return V::template look_up_bytes<table>(nibble<V, g>(chunk));
@@ -149,10 +131,6 @@ struct SmallTable : Nibbles<4> {
   static constexpr int kMost = 2 * most;
   template <class V>
   using Sum = typename V::Sum;
-  template <class Value>
-  static void pack(Value value, int columns, std::uint8_t* out) {
-    Nibbles<4>::pack([&](int c, int k) { return index_of<table>(value(c, k)); }, columns, out);
-  }
   template <class V, int g>
   FUCINA_INLINE typename V::U8 group(const std::uint8_t* chunk) {
     return V::template look_up_plus<table, most>(nibble<V, g>(chunk));
@@ -166,14 +144,8 @@ struct Bytes {
   template <class V>
   using Sum = typename V::ByteSum;
   static constexpr int group_at(int turn) { return turn; }
-  template <class Code>
-  static void pack(Code code, int columns, std::uint8_t* out) {
-    for (int g = 0; g < 8; g++) {
-      for (int c = 0; c < columns; c++) {
-        for (int i = 0; i < 4; i++)
-          out[4 * (g * columns + c) + i] = static_cast<std::uint8_t>(code(c, 4 * g + i) + 128);
-      }
-    }
+  FUCINA_INLINE void pack(const Words* codes, int vector_bytes, std::uint8_t* out) {
+    unroll<8>(FUCINA_EACH(g) { store_vector(out + g * vector_bytes, codes[g] ^ 0x80808080u); });  // plus 128
   }
   template <class V, int g>
   FUCINA_INLINE typename V::ByteWeights group(const std::uint8_t* chunk) {
@@ -187,17 +159,45 @@ struct Bytes {
 template <class V>
 constexpr bool takes_eights = requires { typename V::PairSum; };
 
-// Packs a chunk of weights code(column, k), in fours or in eights.
-template <class Quants, class Code>
-void pack_chunk(Code code, int columns, bool eights, std::uint8_t* out) {
-  if (!eights) return Quants::pack(code, columns, out);
-  const auto in_eights = [&](int c, int k) {
-    int turn = 0;
-    while (Quants::group_at(turn) != k / 4) turn++;
-    const int byte = turn % 2 * 4 * columns + 4 * c + k % 4;
-    return code(byte / 8, turn / 2 * 8 + byte % 8);
-  };
-  Quants::pack(in_eights, columns, out);
+// Moves the words of a chunk among its columns and groups as eights want them.
+template <class Quants>
+void move_to_eights(const Words (*from)[8], int columns, Words (*to)[8]) {
+  for (int turn = 0; turn < 8; turn++) {
+    for (int c = 0; c < columns; c++) {
+      const int place = turn % 2 * columns + c, column = place / 2, group = turn / 2 * 2 + place % 2;
+      to[c / 4][Quants::group_at(turn)][c % 4] = from[column / 4][group][column % 4];
+    }
+  }
+}
+
+constexpr int kMostColumns = 16;
+
+template <class Quants, int chunks, class Raw>
+[[gnu::noinline]] void pack_in_eights(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
+  const int vector_bytes = 4 * columns, chunk_bytes = Quants::kVectors * vector_bytes, fours = columns / 4;
+  Words all[chunks][kMostColumns / 4][8], moved[kMostColumns / 4][8];
+  for (int four = 0; four < fours; four++) {
+    unpack(column_blocks + 4 * four,
+           [&](int chunk, const Words* codes) { std::memcpy(all[chunk][four], codes, sizeof all[chunk][four]); });
+  }
+  for (int chunk = 0; chunk < chunks; chunk++) {
+    move_to_eights<Quants>(all[chunk], columns, moved);
+    for (int four = 0; four < fours; four++) {
+      Quants::pack(moved[four], vector_bytes, out + chunk * chunk_bytes + 16 * four);
+    }
+  }
+}
+
+// Packs the chunks of one block of each column.
+template <class Quants, int chunks, class Raw>
+FUCINA_INLINE void pack_chunks(const Raw* const* column_blocks, int columns, bool eights, std::uint8_t* out) {
+  if (eights) return pack_in_eights<Quants, chunks>(column_blocks, columns, out);
+  const int vector_bytes = 4 * columns, chunk_bytes = Quants::kVectors * vector_bytes;
+  for (int four = 0; four < columns / 4; four++) {
+    unpack(column_blocks + 4 * four, [&](int chunk, const Words* codes) __attribute__((always_inline)) {
+      Quants::pack(codes, vector_bytes, out + chunk * chunk_bytes + 16 * four);
+    });
+  }
 }
 
 }  // namespace fucina

@@ -22,14 +22,14 @@ FUCINA_INLINE constexpr std::size_t round_up(std::size_t n, std::size_t grain) {
 }
 
 template <class Raw, std::uint16_t Raw::* member>
-void pack_halves(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
+FUCINA_INLINE void pack_halves(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
   for (int c = 0; c < columns; c++) std::memcpy(out + 2 * c, &(column_blocks[c]->*member), 2);
 }
 
 // The 16-bit scale of a block of 32.
 struct HalfScale {
   template <class Raw>
-  static void pack(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
+  FUCINA_INLINE void pack(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
     pack_halves<Raw, &Raw::d>(column_blocks, columns, out);
   }
   template <class V>
@@ -40,7 +40,7 @@ struct HalfScale {
 // A power of two, which a bfloat16 holds exactly.
 struct PowerScale {
   template <class Raw>
-  static void pack(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
+  FUCINA_INLINE void pack(const Raw* const* column_blocks, int columns, std::uint8_t* out) {
     for (int c = 0; c < columns; c++) {
       const auto bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(block_scale(*column_blocks[c])) >> 16);
       std::memcpy(out + 2 * c, &bits, 2);
@@ -116,11 +116,12 @@ struct Blocks32 {
     return round_up(n_blocks, kTogether) / kTogether * scale_bytes(columns) + n_blocks * quant_bytes(columns);
   }
 
-  static void pack(const Raw* const* column_blocks, int columns, bool eights, int block, std::uint8_t* tile) {
+  template <int columns>
+  FUCINA_INLINE void pack(const Raw* const* column_blocks, bool eights, int block, std::uint8_t* tile) {
     const int four = block / kTogether, in_four = block % kTogether;
     std::uint8_t* scales = tile + tile_bytes(four * kTogether, columns);
-    pack_chunk<Quants>([&](int c, int k) { return element(*column_blocks[c], k); }, columns, eights,
-                       scales + scale_bytes(columns) + in_four * quant_bytes(columns));
+    pack_chunks<Quants, 1>(column_blocks, columns, eights,
+                           scales + scale_bytes(columns) + in_four * quant_bytes(columns));
     Scale::pack(column_blocks, columns, scales + 2 * columns * in_four);
     if constexpr (minimum) {
       pack_halves<Raw, &Raw::m>(column_blocks, columns, scales + 2 * columns * (kTogether + in_four));
@@ -185,24 +186,21 @@ struct Blocks256 {
     return static_cast<std::size_t>(n_blocks) * (scale_bytes(columns) + 8 * chunk_bytes(columns));
   }
 
-  static void pack(const Raw* const* column_blocks, int columns, bool eights, int block, std::uint8_t* tile) {
+  template <int columns>
+  FUCINA_INLINE void pack(const Raw* const* column_blocks, bool eights, int block, std::uint8_t* tile) {
     std::uint8_t* out = tile + tile_bytes(block, columns);
     pack_halves<Raw, &Raw::d>(column_blocks, columns, out);
     if constexpr (minima) pack_halves<Raw, &Raw::dmin>(column_blocks, columns, out + 2 * columns);
     std::uint8_t* scales = out + (minima ? 4 : 2) * columns;
-    for (int s = 0; s < kSubs; s++) {
-      for (int c = 0; c < columns; c++) {
-        scales[s * columns + c] = static_cast<std::uint8_t>(sub_scale(*column_blocks[c], s * kSubBlock));
-        if constexpr (minima) {
-          const int least = sub_minimum(*column_blocks[c], s * kSubBlock);
-          scales[(kSubs + s) * columns + c] = static_cast<std::uint8_t>(least);
-        }
-      }
+    for (int four = 0; four < columns / 4; four++) {
+      Words of_subs[kSubs / 4], minima_of_subs[kSubs / 4];
+      load_scales(column_blocks + 4 * four, of_subs, minima_of_subs);
+      unroll<kSubs / 4>(FUCINA_EACH(j) {
+        spread_bytes(of_subs[j], columns, scales + 4 * j * columns + 4 * four);
+        if constexpr (minima) spread_bytes(minima_of_subs[j], columns, scales + (kSubs + 4 * j) * columns + 4 * four);
+      });
     }
-    for (int chunk = 0; chunk < 8; chunk++) {
-      pack_chunk<Quants>([&](int c, int k) { return element(*column_blocks[c], 32 * chunk + k); }, columns, eights,
-                         out + scale_bytes(columns) + chunk * chunk_bytes(columns));
-    }
+    pack_chunks<Quants, 8>(column_blocks, columns, eights, out + scale_bytes(columns));
   }
 
   template <class V, int M>

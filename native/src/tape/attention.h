@@ -32,11 +32,14 @@ class AttentionOp final : public Op {
 
  private:
   void store(const Span& span, int row, int kv_head) const;
-  AttendArgs args(const Span& span, int kv_head, int query_begin, int query_end) const;
+  AttendArgs args(const Span& span, int kv_head, int heads, int query_begin, int query_end) const;
   void attend(int thread, AttendArgs a) const;
   void run_single_rows(Team::Job& job, const Pass& pass);
   void run_stretches(Team::Job& job, const Span& span);
-  int partial_floats(int queries) const { return queries * (shape_.d_head + 2); }
+  std::size_t partial_floats(int queries) const {
+    return static_cast<std::size_t>(queries) * static_cast<std::size_t>(shape_.d_head + 2);
+  }
+  int heads_at_once(int queries, int parts, int pieces) const;
 
   const Kernels& kernels_;
   const AttentionShape shape_;

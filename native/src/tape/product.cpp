@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/pack.h"
-#include "tiers/raw.h"
 
 namespace fucina {
 
@@ -12,24 +11,37 @@ namespace {
 // fetching.
 constexpr std::size_t kPieceBytes = 16 * 1024;
 constexpr int kPiecesPerThread = 8;
+
+// The product with tiles [begin, end) of raw rows: each is packed into `room` and multiplied while the first-level
+// cache has it, then the next.
+void multiply_raw(const Kernels& kernels, const LinearArgs& args, int begin, int end, std::uint8_t* room) {
+  const int columns = packed_tile_columns(args.format, kernels.columns);
+  for (int tile = begin; tile < end; tile++) {
+    pack_tiles(args.format, args.weights, args.d_in, args.d_out, kernels.columns, kernels.eights, tile, tile + 1, room);
+    LinearArgs part = args;  // of which this tile is the first
+    part.weights = room;
+    part.d_out -= tile * columns;
+    part.out += tile * columns;
+    if (part.bias) part.bias += tile * columns;
+    kernels.linear(part, 0, 1);
+  }
+}
 }  // namespace
 
 PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const std::uint8_t* raw, int n_in, int n_out,
                            int threads, std::shared_ptr<Arena> room, bool repack)
     : format(weight_format), d_in(n_in), d_out(n_out), raw_(raw), room_(std::move(room)) {
-  if (!repack || kernels.columns == 0) {
-    tiles_ = d_out;
-    return;
-  }
-  const int columns = packed_tile_columns(format, kernels.columns);
+  const int columns = kernels.columns == 0 ? 1 : packed_tile_columns(format, kernels.columns);
   tiles_ = (d_out + columns - 1) / columns;
-  packed_bytes_ = packed_tile_bytes(format, d_in, kernels.columns) * static_cast<std::size_t>(tiles_);
+  if (!repack || kernels.columns == 0) return;
+  const std::size_t tile_bytes = packed_tile_bytes(format, d_in, kernels.columns);
+  packed_bytes_ = tile_bytes * static_cast<std::size_t>(tiles_);
   packed_ = room_->take(packed_bytes_);
   const int piece = std::max(16, tiles_ / 1024);
   Team::Job(threads).share((tiles_ + piece - 1) / piece, [&](Turn turn) {
-    const int first = turn.piece * piece;
-    pack_tiles(format, raw, d_in, d_out, kernels.columns, kernels.eights, first, std::min(first + piece, tiles_),
-               packed_);
+    const int first = turn.piece * piece, last = std::min(first + piece, tiles_);
+    pack_tiles(format, raw, d_in, d_out, kernels.columns, kernels.eights, first, last,
+               packed_ + static_cast<std::size_t>(first) * tile_bytes);
   });
 }
 
@@ -51,12 +63,17 @@ void Workspace::reserve(int d_in) {
   for (Rows& rows : own_) rows = make(1);
 }
 
+void Workspace::reserve_tile(std::size_t bytes) {
+  for (Buffer& tile : tiles_) {
+    if (tile.size() < bytes) tile = Buffer(bytes);
+  }
+}
+
 LinearOp::LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<Workspace> workspace,
                    std::shared_ptr<Slab> x, std::optional<NormWeights> norm, std::optional<GateInput> gate,
                    std::vector<Projection> projections, bool only_logit_rows)
     : Op(std::move(op_name)),
       kernels_(kernels),
-      block_rows_(kernels.rows),
       workspace_(std::move(workspace)),
       x_(std::move(x)),
       norm_(std::move(norm)),
@@ -70,7 +87,9 @@ LinearOp::LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<
     rows256_ |= kind == ActivationKind::Block256;
     floats_ |= kind == ActivationKind::Float;
     total_tiles_ += p.weight->tiles();
-    if (p.weight->reads_raw()) block_rows_ = 1;
+    if (p.weight->reads_raw() && kernels.columns > 0) {
+      workspace_->reserve_tile(packed_tile_bytes(p.weight->format, p.weight->d_in, kernels.columns));
+    }
   }
 }
 
@@ -89,7 +108,7 @@ void LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot, in
     gate(source, gate_->up->row(source_row), n, own);
     x = own;
   }
-  const RowBlock block = row_block(n_rows, block_rows_, block_of_row(n_rows, block_rows_, slot));
+  const RowBlock block = row_block(n_rows, kernels_.rows, block_of_row(n_rows, kernels_.rows, slot));
   if (floats_ && n_rows > 1) {
     float* spread = rows.floats.as<float>() + static_cast<std::size_t>(block.first) * n + (slot - block.first);
     for (int k = 0; k < n; k++) spread[k * block.rows] = x[k];
@@ -99,7 +118,7 @@ void LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot, in
 }
 
 // Tiles [begin, end) of all projections, counted one projection after the other.
-void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows, int begin, int end) const {
+void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows, int thread, int begin, int end) const {
   int base = 0;
   for (const Projection& p : projections_) {
     const int first = std::max(begin - base, 0), last = std::min(end - base, p.weight->tiles());
@@ -119,8 +138,11 @@ void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows,
         .bias = p.bias.empty() ? nullptr : p.bias.data(),
         .accumulate = p.accumulate,
     };
-    const auto linear = p.weight->reads_raw() ? linear_raw : kernels_.linear;
-    linear(args, first, last);
+    if (p.weight->reads_raw() && kernels_.columns > 0) {
+      multiply_raw(kernels_, args, first, last, workspace_->tile(thread));
+    } else {
+      kernels_.linear(args, first, last);
+    }
   }
 }
 
@@ -141,12 +163,12 @@ void LinearOp::run(Team::Job& job, const Pass& pass) {
   job.share((total_tiles_ + piece - 1) / piece, [&](Turn turn) {
     const int first = turn.piece * piece, last = std::min(first + piece, total_tiles_);
     if (n_rows > 1) {
-      multiply(workspace_->shared(), workspace_->shared().floats.as<float>(), n_rows, first, last);
+      multiply(workspace_->shared(), workspace_->shared().floats.as<float>(), n_rows, turn.thread, first, last);
       return;
     }
     const Workspace::Rows& own = workspace_->own(turn.thread);
     if (turn.first) prepare(own, source(0), 0, 1);
-    multiply(own, norm_ || gate_ ? own.x.as<float>() : x_->row(source(0)), 1, first, last);
+    multiply(own, norm_ || gate_ ? own.x.as<float>() : x_->row(source(0)), 1, turn.thread, first, last);
   });
 }
 

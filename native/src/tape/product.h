@@ -7,11 +7,11 @@
 
 namespace fucina {
 
-// A weight in the form its tier computes from: packed tiles, or the raw rows themselves.
+// A weight as its tier computes from it: in packed tiles, or, not repacked, in the rows of the file.
 class PackedWeight {
  public:
-  // Packs where the tier has tiles for the format, unless `repack` is false. `raw` is borrowed: it must outlive the
-  // weight where nothing is packed (`reads_raw`). Packed tiles take `room`, which the weight keeps alive.
+  // Packs where the tier has tiles, unless `repack` is false. `raw` is borrowed: it must outlive the weight where
+  // nothing is packed (`reads_raw`). Packed tiles take `room`, which the weight keeps alive.
   PackedWeight(const Kernels& kernels, Format format, const std::uint8_t* raw, int d_in, int d_out, int threads,
                std::shared_ptr<Arena> room, bool repack);
 
@@ -19,7 +19,7 @@ class PackedWeight {
   const int d_in, d_out;
   const std::uint8_t* data() const { return packed_ ? packed_ : raw_; }
   bool reads_raw() const { return packed_ == nullptr; }
-  // Pieces that a product can be divided into: packed tiles, or columns.
+  // Pieces that a product can be divided into: the tiles of the tier, or columns where it has none.
   int tiles() const { return tiles_; }
   std::size_t bytes() const;
 
@@ -34,8 +34,9 @@ class PackedWeight {
 // Room for the prepared rows of one op at a time, shared by all ops of a backend.
 class Workspace {
  public:
-  Workspace(int max_rows, int threads) : max_rows(max_rows), threads(threads), own_(threads) {}
+  Workspace(int max_rows, int threads) : max_rows(max_rows), threads(threads), own_(threads), tiles_(threads) {}
   void reserve(int d_in);
+  void reserve_tile(std::size_t bytes);
 
   struct Rows {
     Buffer x, floats, q32, d32, d_sum32, sum32, q256, d256, sum16_256, sum32_256;
@@ -50,6 +51,8 @@ class Workspace {
   const Rows& shared() const { return shared_; }
   // One row for each thread alone: a single row is prepared by everybody, which is cheaper than waiting for one.
   const Rows& own(int thread) const { return own_[static_cast<std::size_t>(thread)]; }
+  // Where a thread packs a tile of a weight that is not repacked.
+  std::uint8_t* tile(int thread) const { return tiles_[static_cast<std::size_t>(thread)].data(); }
 
   const int max_rows, threads;
 
@@ -57,6 +60,7 @@ class Workspace {
   int widest_ = 0;
   Rows shared_;
   std::vector<Rows> own_;
+  std::vector<Buffer> tiles_;
 };
 
 struct NormWeights {
@@ -88,10 +92,9 @@ class LinearOp final : public Op {
 
  private:
   void prepare(const Workspace::Rows& rows, int source_row, int slot, int n_rows) const;
-  void multiply(const Workspace::Rows& rows, const float* x, int n_rows, int begin, int end) const;
+  void multiply(const Workspace::Rows& rows, const float* x, int n_rows, int thread, int begin, int end) const;
 
   const Kernels& kernels_;
-  int block_rows_;  // the most rows of a row block; raw weights take rows one after the other
   std::shared_ptr<Workspace> workspace_;
   std::shared_ptr<Slab> x_;
   std::optional<NormWeights> norm_;

@@ -236,17 +236,32 @@ Partial attend_stretch(const AttendArgs& a, int query, int stretch) {
   return result;
 }
 
+// The same task for one of its KV heads.
+AttendArgs of_head(AttendArgs a, int head) {
+  const int queries = a.query_end - a.query_begin;
+  a.keys += static_cast<std::size_t>(head) * a.head_bytes;
+  a.values += static_cast<std::size_t>(head) * a.head_bytes;
+  a.q += head * a.group * a.d_head;
+  a.out += head * a.group * a.d_head;
+  if (a.partials) a.partials += head * queries * (a.d_head + 2);
+  a.heads = 1;
+  return a;
+}
+
 void write_result(const AttendArgs& a, int query, const Partial& result) {
   float* out = a.out + query / a.group * a.out_stride + query % a.group * a.d_head;
   for (int i = 0; i < a.d_head; i++) out[i] = result.sum[static_cast<std::size_t>(i)] / result.total;
 }
 
 float* partial_at(const AttendArgs& a, int stretch, int query) {
-  const int place = stretch * (a.query_end - a.query_begin) + query - a.query_begin;
-  return a.partials + static_cast<std::size_t>(place) * static_cast<std::size_t>(a.d_head + 2);
+  return a.partials + static_cast<std::size_t>(stretch) * a.partials_stride + (query - a.query_begin) * (a.d_head + 2);
 }
 
 void attend(const AttendArgs& a) {
+  if (a.heads > 1) {
+    for (int h = 0; h < a.heads; h++) attend(of_head(a, h));
+    return;
+  }
   for (int query = a.query_begin; query < a.query_end; query++) {
     const auto [first, last] = visible(a, query);
     Partial result{.sum = std::vector<float>(static_cast<std::size_t>(a.d_head), 0.0f)};
@@ -267,6 +282,10 @@ void attend(const AttendArgs& a) {
 }
 
 void gather(const AttendArgs& a) {
+  if (a.heads > 1) {
+    for (int h = 0; h < a.heads; h++) gather(of_head(a, h));
+    return;
+  }
   for (int query = a.query_begin; query < a.query_end; query++) {
     Partial result{.sum = std::vector<float>(static_cast<std::size_t>(a.d_head), 0.0f)};
     for (int stretch = a.stretch_begin; stretch < a.stretch_end; stretch++) {

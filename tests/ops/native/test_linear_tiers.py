@@ -102,11 +102,40 @@ def test_without_repacking_equals_scalar(tier: str, weight_format: Format) -> No
     bound = backend.weight(weight.data, weight_format.type_id, 512, 21)
     assert bound.reads_raw
     assert bound.n_bytes == weight.data.nbytes
-    x = np.random.default_rng(5).normal(0, 1, (19, 512)).astype(np.float32)
-    oracle = product(open_tier("scalar"), weight, x, 21, bias=True)
-    for rows in (1, 2, 19):
-        got = product(open_tier(tier, threads=2, repack=False), weight, x[:rows], 21, bias=True)
-        np.testing.assert_array_equal(got.view(np.uint32), oracle[:rows].view(np.uint32))
+    odd_width = {1: 40, 32: 160, 256: 768}[weight_format.block_weights]
+    for d_in, d_out in ((512, 21), (odd_width, 1), (odd_width, 43)):
+        weight = random_weight(weight_format, d_out, d_in, seed=4)
+        x = np.random.default_rng(5).normal(0, 1, (19, d_in)).astype(np.float32)
+        oracle = product(open_tier("scalar"), weight, x, d_out, bias=True)
+        ops = open_tier(tier, threads=2, repack=False)
+        for rows in (*range(1, 18), 19):
+            got = product(ops, weight, x[:rows], d_out, bias=True)
+            np.testing.assert_array_equal(got.view(np.uint32), oracle[:rows].view(np.uint32))
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_without_repacking_tiles_of_many_sizes_share_a_room(tier: str, accumulate: bool) -> None:
+    """A piece of work goes from one weight's tiles to the next one's, which are larger or smaller."""
+    names = {f.name: f for f in SUPPORTED.values()}
+    shapes = (("Q2_K", 1603), ("F32", 1031), ("Q8_0", 301), ("Q6_K", 9))
+    weights = [random_weight(names[name], d_out, 512, seed=d_out) for name, d_out in shapes]
+    x = np.random.default_rng(6).normal(0, 1, (7, 512)).astype(np.float32)
+    for rows in (1, 7):
+        found = []
+        for ops in (open_tier(tier), open_tier(tier, threads=2, repack=False)):
+            table = Weight("t", SUPPORTED[0], (1, 8), np.zeros(32, np.uint8))
+            embed, source = ops.embed("embed", table, ops.slab(8)), ops.slab(512)
+            outs = [ops.slab(w.d_out) for w in weights]
+            bias = [np.linspace(-1, 1, w.d_out, dtype=np.float32) for w in weights]
+            projections = [Projection(w, out, b, accumulate) for w, out, b in zip(weights, outs, bias, strict=True)]
+            op = ops.linear("op", source, projections)
+            source.array(rows)[:] = x[:rows]
+            for out in outs:
+                out.array(rows)[:] = 0.5
+            ops.run((embed, op), Batch((Span([0] * rows, 0, [0], 0),)))
+            found.append(np.concatenate([out.array(rows).ravel() for out in outs]))
+        np.testing.assert_array_equal(found[1].view(np.uint32), found[0].view(np.uint32))
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -24,18 +24,25 @@ POSITIONS, HEAD = 800, 16
 LONG = 1300
 
 
-class OneHead:
-    """One layer's attention of one head, with a cache of its own."""
+class OneLayer:
+    """One layer's attention of some heads of one query each, with a cache of its own."""
 
-    def __init__(self, tier: str, threads: int, positions: int, window: int | None) -> None:
+    def __init__(self, tier: str, threads: int, positions: int, window: int | None, heads: int = 1) -> None:
         assert isinstance(native, Native)
         self.ops = NativeOps(native.module, max_rows=positions, threads=threads, tier=tier)
         self.blocks = list(range((positions + 63) // 64 - 1, -1, -1))
-        self.ops.bind_pool(KvPool(KvGeometry((LayerGeometry(1, HEAD),)), len(self.blocks)))
-        self.slabs = [self.ops.slab(HEAD) for _ in range(4)]
+        self.ops.bind_pool(KvPool(KvGeometry((LayerGeometry(heads, HEAD),)), len(self.blocks)))
+        self.slabs = [self.ops.slab(heads * HEAD) for _ in range(4)]
         angles = self.ops.slab(8)
         spec = AttentionSpec(
-            layer=0, heads=1, kv_heads=1, d_head=HEAD, d_rotary=8, rope_style="halves", scale=0.25, window=window
+            layer=0,
+            heads=heads,
+            kv_heads=heads,
+            d_head=HEAD,
+            d_rotary=8,
+            rope_style="halves",
+            scale=0.25,
+            window=window,
         )
         self.tape = (
             self.ops.embed("embed", Weight("t", F32, (1, 8), np.zeros(32, np.uint8)), self.ops.slab(8)),
@@ -58,7 +65,7 @@ def test_stretches(window: int | None) -> None:
     q, k, v = (rng.normal(0, 1.3, (POSITIONS, HEAD)).astype(np.float32) for _ in range(3))
     rows: dict[str, np.ndarray] = {}
     for tier in TIERS:
-        rows[tier] = OneHead(tier, 2, POSITIONS, window).attend((q, k, v), 0).view(np.float32)
+        rows[tier] = OneLayer(tier, 2, POSITIONS, window).attend((q, k, v), 0).view(np.float32)
         np.testing.assert_array_equal(rows[tier].view(np.uint32), rows["scalar"].view(np.uint32))
     keys, values = k.astype(np.float16).astype(np.float64), v.astype(np.float16).astype(np.float64)
     for row in (0, 63, 64, 255, 256, 257, 640, 767, 768, 799):
@@ -70,14 +77,14 @@ def test_stretches(window: int | None) -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("window", [None, 700])
-def test_threads_share_the_stretches_of_a_few_rows(tier: str, window: int | None) -> None:
+@pytest.mark.parametrize(("heads", "window"), [(1, None), (1, 700), (3, None), (4, 700)])
+def test_threads_share_the_heads_and_stretches_of_a_few_rows(tier: str, heads: int, window: int | None) -> None:
     rng = np.random.default_rng(2)
-    q, k, v = (rng.normal(0, 1.3, (LONG, HEAD)).astype(np.float32) for _ in range(3))
-    expected = OneHead("scalar", 1, LONG, window).attend((q, k, v), 0)
+    q, k, v = (rng.normal(0, 1.3, (LONG, heads * HEAD)).astype(np.float32) for _ in range(3))
+    expected = OneLayer("baseline", 1, LONG, window, heads).attend((q, k, v), 0)
     for threads in (1, 2, 3):
-        head = OneHead(tier, threads, LONG, window)
-        head.attend((q, k, v), 0)
-        for n in (1, 5):
-            few = head.attend((q[-n:], k[-n:], v[-n:]), LONG - n)
-            np.testing.assert_array_equal(few, expected[-n:])
+        layer = OneLayer(tier, threads, LONG, window, heads)
+        layer.attend((q, k, v), 0)
+        for begin, end in ((900, 901), (LONG - 1, LONG), (LONG - 5, LONG)):
+            few = layer.attend((q[begin:end], k[begin:end], v[begin:end]), begin)
+            np.testing.assert_array_equal(few, expected[begin:end])
