@@ -33,7 +33,7 @@ class Acceptance:
         return min(max((counts.hits + counts.prior_hits) / (counts.tried + _PRIOR_WEIGHT), _LOWEST), _HIGHEST)
 
     def record(self, kind: Kind, match_length: int, n_right: int, n_tried: int) -> None:
-        """Learn that of `n_tried` drafted tokens the first `n_right` were right, and the next was not, if there was one.
+        """Learn that of `n_tried` drafted tokens the first `n_right` were right and the next, if any, was not.
 
         The tokens behind the first wrong one say nothing.
         """

@@ -90,7 +90,11 @@ class Cascade:
         self._conversation = _Source("conversation")
         self._recycled = _Source("recycling")
         self._references: list[_Reference] = []
-        self._begin()
+        self._index = new_index()
+        self._stream: list[int] = []
+        self._pending: list[int] = []
+        self._pending_from = self._recycled
+        self._pending_match = 0
 
     @property
     def n_top(self) -> int:
@@ -165,7 +169,9 @@ class Cascade:
 
     def restart(self) -> None:
         """Begin a new conversation with the same references; what was learned of the sources is kept."""
-        self._begin()
+        self._index = self._new_index()
+        self._stream = []
+        self._pending = []
         for reference in self._references:
             reference.cursor = reference.frozen.cursor()
 
@@ -175,13 +181,6 @@ class Cascade:
         named += [(f"reference {number}", source) for number, source in enumerate(self._references, 1)]
         named += [("recycling", self._recycled)]
         return [SourceReport(name, s.mute.drafted, s.mute.accepted, s.mute.is_muted) for name, s in named]
-
-    def _begin(self) -> None:
-        self._index = self._new_index()
-        self._stream: list[int] = []
-        self._pending: list[int] = []
-        self._pending_from = self._recycled
-        self._pending_match = 0
 
     def _longest_match(self) -> tuple[Matcher | None, _Source, int]:
         """Return who matches longest, whose it is and how long; None where nobody matches two tokens."""

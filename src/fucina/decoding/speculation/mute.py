@@ -11,14 +11,14 @@ _MUTED_FOR = 128
 
 
 class Mute:
-    """Watches the last 64 drafted tokens of one source; fewer than 20 % accepted silence it for 128 committed tokens."""
+    """Watches the last 64 drafted tokens of one source: fewer than 20 % accepted mute it for 128 committed tokens."""
 
     __slots__ = ("_left", "_n_seen", "_ring", "accepted", "drafted")
 
     def __init__(self) -> None:
         self.drafted = self.accepted = 0
-        self._left = 0
-        self._clear()
+        self._left = self._n_seen = 0
+        self._ring = 0  # its bits: the newest token lowest, set where it was accepted
 
     @property
     def is_muted(self) -> bool:
@@ -34,12 +34,9 @@ class Mute:
         self._n_seen += n_drafted
         if self._n_seen >= _WINDOW and self._ring.bit_count() < _LEAST_RIGHT * _WINDOW:
             self._left = _MUTED_FOR
-            self._clear()
+            self._ring = self._n_seen = 0
 
     def count_down(self, n_committed: int) -> None:
         """Let `n_committed` tokens of a mute pass."""
         if self._left:
             self._left = max(self._left - n_committed, 0)
-
-    def _clear(self) -> None:
-        self._ring = self._n_seen = 0  # the ring is the bits of a number, the newest token lowest: set where accepted

@@ -23,7 +23,7 @@ class Recycling:
 
     def __init__(self, vocab: int) -> None:
         self.vocab = vocab
-        self._slots = memoryview(np.zeros(vocab * N_CANDIDATES, np.uint32))
+        self._slots = np.zeros(vocab * N_CANDIDATES, np.uint32).data
 
     def update(self, token: int, ids: Sequence[int]) -> None:
         """Replace what follows `token` by the first 8 of `ids`, best first. An id outside the vocabulary is skipped."""
