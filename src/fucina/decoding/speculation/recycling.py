@@ -48,6 +48,12 @@ class Recycling:
                     slots[start] = token + 1
             before = token
 
+    def candidates(self, token: int) -> list[int]:
+        """Return what is known to follow `token`, best first; nothing for an impossible one."""
+        if not 0 <= token < self.vocab:
+            return []
+        return [slot - 1 for slot in _ROW.unpack_from(self._slots, token * _ROW_BYTES) if slot]
+
     def chain(self, last: int, max_tokens: int) -> list[int]:
         """Follow the likeliest token from `last` on, until nothing is known or `max_tokens` are found."""
         slots = self._slots
