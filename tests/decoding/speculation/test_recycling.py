@@ -1,6 +1,7 @@
 """The recycled candidates, against rows worked out by hand and against a plain list of lists."""
 
 import sys
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -97,7 +98,7 @@ class NaiveRecycling:
 
     def observe(self, previous: int | None, committed: list[int]) -> None:
         stream = [*([] if previous is None else [previous]), *committed]
-        for a, b in zip(stream, stream[1:], strict=False):
+        for a, b in pairwise(stream):
             if a in range(VOCAB) and b in range(VOCAB):
                 self.rows[a] = [b, *(id_ for id_ in self.rows[a] if id_ != b)][:8]
 
@@ -118,7 +119,7 @@ def test_every_row_equals_the_naive_one(history: list[tuple[str, int, list[int]]
         assert [recycling.candidates(row) for row in range(VOCAB)] == naive.rows
     for start in range(VOCAB):
         chain = recycling.chain(start, 9)
-        for before, token in zip([start, *chain], chain, strict=False):
+        for before, token in pairwise([start, *chain]):
             assert naive.rows[before][0] == token
         assert len(chain) == 9 or not naive.rows[[start, *chain][-1]]
 
