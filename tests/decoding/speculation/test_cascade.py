@@ -186,6 +186,8 @@ def test_a_context_that_was_not_observed_gets_nothing() -> None:
     assert trace.cascade.suggest([2, 1], 8) != []
     fresh = Cascade(Recycling(VOCAB), Acceptance(), lambda: Scripted(5, [1]))
     assert fresh.suggest([1], 8) == []
+    trace.cascade.restart()
+    assert trace.cascade.suggest([1], 8) == []
 
 
 def test_a_degraded_index_is_neither_asked_nor_fed() -> None:
@@ -340,6 +342,10 @@ def test_a_muted_reference_lets_the_next_one_draft() -> None:
         trace.observe(9)
     assert trace.suggest(16)[0] == 300
     assert [report.is_muted for report in trace.cascade.sources()] == [False, True, False, False]
+    trace.observe(*[9] * 126)
+    assert trace.suggest(16)[0] == 300
+    trace.observe(9)
+    assert trace.suggest(16)[0] == 200
 
 
 def test_the_price_decides_how_much_is_drafted() -> None:
@@ -368,10 +374,9 @@ def test_a_refused_source_is_thought_better_of_in_time() -> None:
     trace = Trace(2)
     for _ in range(100):
         trace.acceptance.record("conversation", 2, 0, 1)
-    steps = 0
-    while not trace.cascade.suggest_priced([1], 16, lambda p, most: most if p > 0.4 else 0):
-        steps += 1
-    assert 50 < steps < 500
+    drafts = [trace.cascade.suggest_priced([1], 16, lambda p, most: most if p > 0.4 else 0) for _ in range(500)]
+    assert not any(drafts[:50])
+    assert drafts[499]
 
 
 def test_a_late_reference_catches_up() -> None:
@@ -421,22 +426,34 @@ def test_a_document_that_cannot_be_indexed_changes_nothing() -> None:
 
 
 def test_a_new_conversation_keeps_what_was_learned_of_the_sources() -> None:
-    cascade = Cascade(Recycling(VOCAB), Acceptance(), BruteIndex)
+    recycling = Recycling(VOCAB)
+    cascade = Cascade(recycling, Acceptance(), BruteIndex)
     cascade.add_reference([30, 31, 32])
     cascade.observe([5, 6, 7, 5, 6])
     assert cascade.suggest([6], 8) == [7, 5, 6]
     cascade.observe([7])
     assert cascade.suggest([7], 1) == [5]
     cascade.restart()
-    assert cascade.suggest([7], 8) == []  # nothing of the new conversation was observed yet
-    cascade.observe([31])  # a pending draft of the old conversation would be settled here
+    cascade.observe([31])  # the draft of the old conversation is not compared with the new one
     assert cascade.sources()[0] == SourceReport("conversation", 3, 1, False)
-    assert cascade.suggest([31], 8) == []  # 30 was not seen before 31, and 7 is not followed by it
+    assert cascade.suggest([31], 8) == []  # 30 was seen in the document only
+    assert recycling.candidates(7) == [5]  # and 31 does not follow the old conversation's last token
     cascade.observe([5])
     assert cascade.suggest([5], 2) == [6, 7]  # no match of two, but recycled
     cascade.observe([30, 31])
     assert cascade.suggest([31], 2) == [32]
     assert cascade.sources()[1].name == "reference 1"
+
+
+def test_a_new_conversation_is_matched_from_its_start() -> None:
+    cascade = Cascade(Recycling(VOCAB), Acceptance(), BruteIndex)
+    cascade.add_reference([30, 31, 32])
+    cascade.observe([30])
+    cascade.restart()
+    cascade.observe([31])
+    assert cascade.suggest([31], 8) == []
+    cascade.observe([30, 31])
+    assert cascade.suggest([31], 8) == [32]
 
 
 def test_committed_tokens_stand_before_what_the_model_thought_likely() -> None:
