@@ -9,6 +9,7 @@ from fucina.decoding.speculation.acceptance import Acceptance, Kind
 from fucina.decoding.speculation.contract import BestLength, TopKRow
 from fucina.decoding.speculation.mute import Mute
 from fucina.decoding.speculation.recycling import N_CANDIDATES, Recycling
+from fucina.decoding.speculation.suffix_automaton import SuffixAutomaton
 
 #: The shortest match that is worth following.
 _MIN_MATCH = 2
@@ -80,7 +81,7 @@ class Cascade:
         self,
         recycling: Recycling,
         acceptance: Acceptance,
-        new_index: Callable[[], Index],
+        new_index: Callable[[], Index] = SuffixAutomaton,
         accounting_min_draft: int = 1,
     ) -> None:
         self._recycling = recycling
