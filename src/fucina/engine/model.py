@@ -161,6 +161,17 @@ class Model:
         kv = KvSequence(self._live_model().kv_pool)
         return Conversation(self._dispatcher, self._speech, kv, system, drafting=self._drafting())
 
+    def measure_pass_costs(self) -> tuple[tuple[int, float], ...]:
+        """Measure anew, and keep, what passes of several rows cost: (rows, time in passes of one row).
+
+        Raises ConfigError without speculation, and KvPoolFull.
+        """
+        self._live_model()
+        if self._speculation is None:
+            raise ConfigError("pass costs", got="a model without speculation", expected="one loaded with it")
+        with self._dispatcher.exclusive():
+            return self._speculation.measure_costs().points
+
     def close(self) -> None:
         """End every request and let go of the model's memory. Closing twice is harmless."""
         self._dispatcher.close()

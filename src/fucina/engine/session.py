@@ -153,10 +153,9 @@ class Session:
                     break
         finally:
             if drafts and self.speculator is not None:
-                n_new = len(history) - n_before
-                self.speculator.verified(len(drafts), n_right, n_new)
-                rows = logits[first_row : first_row + n_new]
-                self.speculator.show(self.picker.scans, rows, history[n_before - 1 : n_before - 1 + n_new])
+                self.speculator.verified(len(drafts), n_right, len(history) - n_before)
+                after = logits[first_row + n_right + 1 : first_row + len(drafts) + 1]
+                self.speculator.show(self.picker.scans, after, drafts[n_right:])
         return n_right
 
     def _accept(self, choice: Choice, emit: Callable[[TokenEvent], None]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import NamedTuple
 
 from fucina.decoding.speculation.acceptance import Acceptance
 from fucina.decoding.speculation.cascade import Cascade
-from fucina.decoding.speculation.costs import StepCosts
+from fucina.decoding.speculation.costs import CostTable, StepCosts
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.decoding.speculation.recycling import Recycling
 from fucina.decoding.speculation.suffix_automaton import SuffixAutomaton
@@ -34,11 +33,19 @@ class Speculation:
         self._pass_costs = pass_costs
         self._recycling = Recycling(vocab)
         self._acceptance = Acceptance()
+        self._costs: StepCosts | None = None
 
-    @cached_property
+    @property
     def costs(self) -> StepCosts:
         """The prices of its steps. Measured now if this machine never did: then nobody else may compute meanwhile."""
-        return StepCosts(self._pass_costs.table())
+        if self._costs is None:
+            self._costs = StepCosts(self._pass_costs.table())
+        return self._costs
+
+    def measure_costs(self) -> CostTable:
+        """Measure the prices anew, for the sequences to come. Nobody else may compute meanwhile."""
+        self._costs = StepCosts(self._pass_costs.measure())
+        return self._costs.table
 
     def drafting(self) -> Drafting:
         """What one more sequence needs."""

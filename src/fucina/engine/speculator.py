@@ -104,13 +104,14 @@ class Speculator:
             self._bonus += n_accepted == n_drafted
             self._rejected += n_accepted < n_drafted
         if self._gate is not None and self._costs is not None:
+            self._cost += self._costs.table.verify_cost(n_drafted, self._n_rows)
             cost = self._costs.verify_cost(n_drafted, self._n_rows)
             self._gate.record(Verify(n_committed, n_accepted, n_drafted, cost))
 
     def show(self, scans: RowScans, rows: NDArray[np.float32], tokens: Sequence[int]) -> None:
         """Let the source see what the model thought likely after each of `tokens`; rows (len(tokens), vocab) f32."""
         source = self._top_k_listener
-        if self._source is not None and source is not None:
+        if self._source is not None and source is not None and tokens:
             try:
                 n_top = source.n_top
                 if n_top > 0:
@@ -137,6 +138,7 @@ class Speculator:
             accepted=self._accepted,
             bonus=self._bonus,
             rejected=self._rejected,
+            verify_cost=self._cost,
             gate=self._gate.state if self._gate is not None else None,
             estimated_speedup=self._gate.estimated_speedup if self._gate is not None else None,
             sources=tuple(sources),
@@ -161,6 +163,7 @@ class Speculator:
     def _clear_counts(self) -> None:
         self._verifies = self._fallbacks = self._off = 0
         self._drafted = self._accepted = self._bonus = self._rejected = 0
+        self._cost = 0.0
 
     def _give_up(self, error: Exception) -> None:
         self._source, self.error = None, error

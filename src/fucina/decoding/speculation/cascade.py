@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from fucina.decoding.speculation.acceptance import Acceptance, Kind
 from fucina.decoding.speculation.contract import BestLength, TopKRow
 from fucina.decoding.speculation.mute import Mute
 from fucina.decoding.speculation.recycling import N_CANDIDATES, Recycling
+from fucina.decoding.speculation.stats import SourceReport
 from fucina.decoding.speculation.suffix_automaton import SuffixAutomaton
 
 #: The shortest match that is worth following.
@@ -56,15 +57,6 @@ class Index(Matcher, Protocol):
 
     def freeze(self) -> Frozen:
         """Turn into an index that does not change."""
-
-
-class SourceReport(NamedTuple):
-    """What became of the drafts of one source so far."""
-
-    name: str
-    drafted: int
-    accepted: int
-    is_muted: bool
 
 
 class Cascade:
@@ -138,10 +130,7 @@ class Cascade:
             reference.cursor.advance(committed)
 
     def observe_top_k(self, rows: Sequence[TopKRow]) -> None:
-        """Learn the candidates of verified rows.
-
-        As `observe` tells of the same tokens afterwards, those move to the front of the new rows by themselves.
-        """
+        """Learn what the model thinks likely after drafts that were wrong, or behind wrong ones."""
         for token, ids in rows:
             self._recycling.update(token, ids)
 

@@ -12,7 +12,7 @@ BestLength = Callable[[float, int], int]
 
 
 class TopKRow(NamedTuple):
-    """A verified row: the token that went into it, and the most probable tokens to follow, best first."""
+    """A row of a verify: the token that went into it, and the most probable tokens to follow, best first."""
 
     token: int
     ids: Sequence[int]
@@ -56,7 +56,11 @@ class TopKListener(Protocol):
         """How many tokens of a row it wants to know; 0: none at present."""
 
     def observe_top_k(self, rows: Sequence[TopKRow]) -> None:
-        """Learn from the rows of a pass that were committed. Called before `observe` tells of their tokens."""
+        """Learn from the rows behind the first wrong draft of a pass.
+
+        Nobody will commit what follows there, so this is the only trace of what the model thinks of those tokens; of
+        the others `observe` tells what did follow.
+        """
 
 
 @runtime_checkable

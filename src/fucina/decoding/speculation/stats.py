@@ -23,7 +23,8 @@ class SpeculationStats:
 
     `verify_steps` tried drafts; `fallback_steps` would have, but no source had any; `off_steps` were plain because the
     gate was closed. Of `drafted` tokens `accepted` were right. A verify whose drafts were all right gave one more, a
-    `bonus`; the others, `rejected`, gave the token that should have been drafted. `gate` and `estimated_speedup` are as
+    `bonus`; the others, `rejected`, gave the token that should have been drafted. `verify_cost` is what the verifies
+    should have taken, in plain steps (0 without a gate). `gate` and `estimated_speedup` are as
     the request left them (None: no gate, too few verifies to judge).
     """
 
@@ -34,6 +35,7 @@ class SpeculationStats:
     accepted: int = 0
     bonus: int = 0
     rejected: int = 0
+    verify_cost: float = 0.0
     gate: GateState | None = None
     estimated_speedup: float | None = None
     sources: tuple[SourceReport, ...] = ()
