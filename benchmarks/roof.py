@@ -17,7 +17,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from fucina.core.cpu import usable_cpus
+from fucina.core.cpu import processor_name, usable_cpus
 from fucina.ops.choose import MIXES, describe_machine, measure_multiply_adds, measure_read_bandwidth
 
 N_BYTES = 1 << 29
@@ -43,17 +43,6 @@ def measure_roof(threads: int) -> Roof:
 def machine() -> dict[str, object]:
     """What Fucina sees of this machine, the processor's name, and who interprets."""
     return describe_machine() | {"processor": processor_name(), "python": platform.python_version()}
-
-
-def processor_name() -> str:
-    """As the system calls it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":")[1].strip()
-    except OSError:
-        pass
-    return platform.processor()
 
 
 def main() -> None:

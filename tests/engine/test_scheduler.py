@@ -1,11 +1,11 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fucina.engine.plan import PlannedSpan
-from fucina.engine.scheduler import MAX_DRAFTS, Scheduler
+from fucina.engine.scheduler import Scheduler
 
 
 @dataclass
@@ -15,7 +15,12 @@ class Seen:
     id: int
     n_missing: int
     served_at: int = 0
-    wants_drafts: bool = False
+    drafts: int = 0
+    asked_with: list[int] = field(default_factory=list)
+
+    def draft_budget(self, n_rows: int) -> int:
+        self.asked_with.append(n_rows)
+        return self.drafts
 
 
 def test_one_prompt_is_cut_into_chunks() -> None:
@@ -27,31 +32,35 @@ def test_one_prompt_is_cut_into_chunks() -> None:
 
 def test_decoding_first_then_prompts_in_order_then_drafts() -> None:
     scheduler = Scheduler(max_rows=20, prefill_chunk=12)
-    sessions = [Seen(1, 8), Seen(2, 1), Seen(3, 9), Seen(4, 1, wants_drafts=True)]
+    sessions = [Seen(1, 8), Seen(2, 1), Seen(3, 9), Seen(4, 1, drafts=16)]
     assert scheduler.plan(sessions).spans == (
         PlannedSpan(2, 1),
         PlannedSpan(4, 1, 6),
         PlannedSpan(1, 8),
         PlannedSpan(3, 4),
     )
+    assert [session.asked_with for session in sessions] == [[], [14], [], [14]]  # rows besides drafts, once a step
 
 
 def test_drafts_are_shared_and_capped() -> None:
     scheduler = Scheduler(max_rows=13, prefill_chunk=8)
-    spans = scheduler.plan([Seen(i, 1, wants_drafts=i != 2) for i in range(1, 5)]).spans
+    spans = scheduler.plan([Seen(i, 1, drafts=16 * (i != 2)) for i in range(1, 5)]).spans
     assert [span.n_drafts for span in spans] == [3, 0, 3, 3]
-    assert (
-        Scheduler(max_rows=512, prefill_chunk=8).plan([Seen(1, 1, wants_drafts=True)]).spans[0].n_drafts == MAX_DRAFTS
-    )
+    spans = scheduler.plan([Seen(1, 1, drafts=1), Seen(2, 1, drafts=16), Seen(3, 1, drafts=2)]).spans
+    assert [span.n_drafts for span in spans] == [1, 4, 2]
+    alone = Seen(1, 1, drafts=7)
+    assert Scheduler(max_rows=512, prefill_chunk=8).plan([alone]).spans == (PlannedSpan(1, 1, 7),)
+    assert Scheduler(max_rows=5, prefill_chunk=8).plan([alone]).spans == (PlannedSpan(1, 1, 4),)
+    assert alone.asked_with == [1, 1]
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 16)), min_size=1, max_size=12),
     st.integers(1, 20),
     st.integers(1, 30),
 )
-def test_plans_fit_and_make_progress(sizes: list[tuple[int, bool]], max_rows: int, chunk: int) -> None:
-    sessions = [Seen(i, n, wants_drafts=drafts) for i, (n, drafts) in enumerate(sizes)]
+def test_plans_fit_and_make_progress(sizes: list[tuple[int, int]], max_rows: int, chunk: int) -> None:
+    sessions = [Seen(i, n, drafts=drafts) for i, (n, drafts) in enumerate(sizes)]
     plan = Scheduler(max_rows=max_rows, prefill_chunk=chunk).plan(sessions)
     assert 1 <= plan.n_rows <= max_rows
     assert len({span.session_id for span in plan.spans}) == len(plan.spans)
@@ -59,7 +68,7 @@ def test_plans_fit_and_make_progress(sizes: list[tuple[int, bool]], max_rows: in
     for span in plan.spans:
         session = by_id[span.session_id]
         assert 1 <= span.n_tokens <= session.n_missing
-        assert 0 <= span.n_drafts <= (MAX_DRAFTS if session.wants_drafts and session.n_missing == 1 else 0)
+        assert 0 <= span.n_drafts <= (session.drafts if session.n_missing == 1 else 0)
     prefill = [span for span in plan.spans if by_id[span.session_id].n_missing > 1]
     assert sum(span.n_tokens for span in prefill) <= chunk
     assert [span.session_id for span in prefill] == sorted(span.session_id for span in prefill)

@@ -9,6 +9,7 @@ from typing import Any
 
 from fucina.cli.signals import Interrupt
 from fucina.cli.terminal import harmless
+from fucina.decoding.speculation.stats import SpeculationStats
 from fucina.engine.completion import Completion
 from fucina.engine.events import Event, FinishEvent, Timings
 
@@ -35,8 +36,8 @@ def speak(events: Iterator[Event], interrupt: Interrupt | None = None) -> Finish
     return finish
 
 
-def statistics(finish: FinishEvent, *, sampled: bool) -> str:
-    """One line: tokens and speeds of prompt and answer, why it ended, and the seed where one mattered."""
+def statistics(finish: FinishEvent, *, sampled: bool) -> list[str]:
+    """A line of tokens and speeds, why it ended, and the seed where one mattered; then what came of drafts, if any."""
     usage, timings = finish.usage, finish.timings
     cached = f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""
     parts = [
@@ -46,7 +47,27 @@ def statistics(finish: FinishEvent, *, sampled: bool) -> str:
     ]
     if sampled:
         parts.append(f"seed {finish.seed}")
-    return " | ".join(parts)
+    return [" | ".join(parts), *_speculation_lines(finish.speculation)]
+
+
+def _speculation_lines(stats: SpeculationStats | None) -> list[str]:
+    if stats is None or not stats.verify_steps + stats.fallback_steps + stats.off_steps:
+        return []
+    n_steps = stats.verify_steps + stats.fallback_steps + stats.off_steps
+    n_given = n_steps + stats.accepted
+    speedup = "" if stats.estimated_speedup is None else f", estimated speed-up {stats.estimated_speedup:.2f}"
+    line = (
+        f"spec: steps={n_steps} (verify {stats.verify_steps}, fallback {stats.fallback_steps}, off {stats.off_steps}) "
+        f"committed={n_given} ({n_given / n_steps:.2f} tok/step) drafted={stats.drafted} "
+        f"accepted={stats.accepted} ({stats.acceptance:.0%}) bonus={stats.bonus} rejected={stats.rejected} "
+        f"| gate {stats.gate}{speedup}"
+    )
+    sources = [
+        f"{source.name} {source.accepted}/{source.drafted}{' (muted)' if source.is_muted else ''}"
+        for source in stats.sources
+        if source.drafted or source.is_muted
+    ]
+    return [line, *(["spec sources: " + ", ".join(sources)] if sources else [])]
 
 
 def as_object(model: str, completion: Completion) -> dict[str, Any]:
@@ -65,9 +86,14 @@ def as_object(model: str, completion: Completion) -> dict[str, Any]:
         "usage": asdict(completion.usage),
         "timings": _timings(completion.timings),
         "seed": completion.seed,
+        "speculation": None if completion.speculation is None else _speculation(completion.speculation),
     }
 
 
 def _timings(timings: Timings) -> dict[str, float]:
     rates = {"prefill_tok_per_s": timings.prefill_tok_per_s, "decode_tok_per_s": timings.decode_tok_per_s}
     return {**asdict(timings), **rates}
+
+
+def _speculation(stats: SpeculationStats) -> dict[str, Any]:
+    return {**asdict(stats), "sources": [source._asdict() for source in stats.sources]}

@@ -49,6 +49,12 @@ def command(
     ] = None,
     decode: Annotated[int, typer.Option("--decode", metavar="N", min=2, help="Tokens to write.")] = 64,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Runs of each; the median is shown.")] = 3,
+    spec_cost: Annotated[
+        bool,
+        typer.Option(
+            "--spec-cost", help="Measure what verifying drafts costs here instead, and keep it for speculation."
+        ),
+    ] = False,
     threads: options.Threads = None,
     tier: options.Tier = None,
     backend: options.Backend = None,
@@ -63,14 +69,18 @@ def command(
       fucina bench smollm2
       fucina bench smollm2 --prefill 512 --decode 128 --threads 1
       fucina bench smollm2 | tail -n 1 | python -m json.tool
+      fucina bench smollm2 --spec-cost
 
     The roof is the speed at which this machine reads memory, measured first, divided by the bytes of
     weights that one token needs. The last line of the output is one JSON object.
     """
     path = find_model(model)
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, speculation=spec_cost)
+    if spec_cost:
+        show_costs(path, machine)
+        return
     sizes = model_bytes(path)
     roof = measure_read_bandwidth(threads=threads)
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack)
     loaded = open_model(str(path), machine)
     run = Bench(loaded, sizes.vocab, repeat)
     prefill_rates = {n: run.prefill_tok_per_s(n) for n in prefill or _PREFILL_SIZES}
@@ -91,6 +101,18 @@ def command(
         "roof_share": roof_share,
     }
     print(json.dumps(record), flush=True)
+
+
+def show_costs(path: Path, machine: Machine) -> None:
+    """Measure what passes of several rows cost, and what share of drafts must be right for them to pay."""
+    points = open_model(str(path), machine).measure_pass_costs()
+    greatest = points[-1][1]
+    columns = [("drafts", "cost in plain steps", "pays from", "")]
+    for rows, cost in points[1:]:
+        columns.append((str(rows - 1), f"{cost:.2f}", f"{max(cost - 1, 0) / (rows - 1):.0%}", report.bar(cost / greatest)))
+    report.columns(terminal.stdout(), columns)
+    record = {"fucina": __version__, "model": path.name, "machine": describe_machine(), "asked": asdict(machine)}
+    print(json.dumps(record | {"rows_and_costs": points}), flush=True)
 
 
 def model_bytes(path: Path) -> ModelBytes:

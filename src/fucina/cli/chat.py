@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from fucina.cli import answer, options, terminal
+from fucina.cli.given import given_files
 from fucina.cli.opening import Machine, open_model
 from fucina.cli.signals import soft_interrupt
 from fucina.decoding.params import SamplingParams
-from fucina.errors import FucinaError
+from fucina.errors import ConfigError, FucinaError
 
 if TYPE_CHECKING:
     from fucina.engine.model import Model
@@ -39,6 +40,8 @@ def command(
     repeat_penalty: options.RepeatPenalty = 1.0,
     seed: options.Seed = None,
     stop: options.Stop = None,
+    spec: options.Spec = True,
+    spec_ref: options.SpecRef = None,
     threads: options.Threads = None,
     tier: options.Tier = None,
     backend: options.Backend = None,
@@ -64,17 +67,22 @@ def command(
         seed=seed,
         stop=tuple(stop or ()),
     )
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack)
+    references = given_files("--spec-ref", spec_ref)
+    if references and not spec:
+        raise ConfigError("--spec-ref", got=str(spec_ref), expected="no --no-spec beside it")
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec)
     loaded = open_model(model, machine)
-    Talk(loaded, system, params).run()
+    Talk(loaded, system, params, references).run()
 
 
 class Talk:
     """The loop: read a line, obey it or answer it, until the person leaves."""
 
-    def __init__(self, model: Model, system: str | None, params: SamplingParams) -> None:
+    def __init__(self, model: Model, system: str | None, params: SamplingParams, references: list[str]) -> None:
         self._params = params
         self._conversation = model.conversation(system=system)
+        for reference in references:
+            self._conversation.add_reference(reference)
         self._interactive = sys.stdin.isatty() and sys.stdout.isatty()
         self._show_statistics = False
 
@@ -129,4 +137,5 @@ class Talk:
         if finish is None:
             terminal.note("(stopped)")
         elif self._show_statistics:
-            terminal.note(answer.statistics(finish, sampled=not self._params.is_greedy))
+            for statistic in answer.statistics(finish, sampled=not self._params.is_greedy):
+                terminal.note(statistic)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from fucina.errors import ConfigError
 
@@ -29,3 +31,14 @@ def _piped_text(name: str) -> str:
     except UnicodeDecodeError as error:
         wrong = error.object[error.start : error.end]
         raise ConfigError("standard input", got=wrong, expected=f"UTF-8 (byte {error.start} is not)") from None
+
+
+def given_files(name: str, files: Sequence[Path] | None) -> list[str]:
+    """The texts of files. Raises ConfigError for one that cannot be read or is not UTF-8."""
+    texts = []
+    for file in files or ():
+        try:
+            texts.append(file.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(name, got=str(file), expected=f"a text file in UTF-8 ({error})") from None
+    return texts

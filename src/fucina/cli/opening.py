@@ -23,6 +23,7 @@ class Machine:
     kv_format: str
     prefill_chunk: int
     repack: bool | None
+    speculation: bool = False
 
 
 def open_model(model: str, machine: Machine) -> Model:

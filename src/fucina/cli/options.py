@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -73,6 +74,26 @@ Stop = Annotated[
 
 System = Annotated[
     str | None, typer.Option("--system", metavar="TEXT", help="The system message that precedes the conversation.")
+]
+
+_SPECULATION = "Speculation"
+
+Spec = Annotated[
+    bool,
+    typer.Option(
+        "--spec/--no-spec",
+        help="Draft tokens from what was said before and verify them together, where that is faster; the same text.",
+        rich_help_panel=_SPECULATION,
+    ),
+]
+SpecRef = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--spec-ref",
+        metavar="FILE",
+        help="A text that the answer may quote: drafts come from it too. May be repeated.",
+        rich_help_panel=_SPECULATION,
+    ),
 ]
 
 Threads = Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_text
+from fucina.cli.given import given_files, given_text
 from fucina.cli.opening import Machine, open_model
 from fucina.decoding.params import SamplingParams
 from fucina.errors import ConfigError
@@ -41,6 +41,8 @@ def command(
         typer.Option("--logprobs", metavar="K", help="With --json: log-probabilities, and the top K."),
     ] = None,
     as_json: options.Json = False,
+    spec: options.Spec = True,
+    spec_ref: options.SpecRef = None,
     threads: options.Threads = None,
     tier: options.Tier = None,
     backend: options.Backend = None,
@@ -56,6 +58,7 @@ def command(
       fucina run smollm2 -p "Once upon a time" --raw -n 50 --temp 0.8 --seed 7
       cat letter.txt | fucina run smollm2 --system "Summarize in one sentence."
       fucina run smollm2 -p "What is gravity?" --json --logprobs 3 | python -m json.tool
+      fucina run smollm2 -p "Quote the second paragraph." --spec-ref letter.txt
 
     Without --temp the likeliest token is always taken, so the same prompt gives the same text.
     """
@@ -73,21 +76,35 @@ def command(
         logprobs=logprobs,
     )
     text = given_text("--prompt", prompt)
-    loaded = open_model(model, Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack))
+    references = given_files("--spec-ref", spec_ref)
+    if references and not spec:
+        raise ConfigError("--spec-ref", got=str(spec_ref), expected="no --no-spec beside it")
+    loaded = open_model(model, Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec))
     asked = text if raw else answer.messages(system, text)
     if as_json:
-        _print_object(model, loaded, asked, params)
+        _print_object(model, loaded, asked, params, references)
     else:
-        _speak(loaded, asked, params)
+        _speak(loaded, asked, params, references)
 
 
-def _print_object(name: str, model: Model, asked: str | list[dict[str, str]], params: SamplingParams) -> None:
-    completion = model.generate(asked, params) if isinstance(asked, str) else model.chat(asked, params)
+def _print_object(
+    name: str, model: Model, asked: str | list[dict[str, str]], params: SamplingParams, references: list[str]
+) -> None:
+    if isinstance(asked, str):
+        completion = model.generate(asked, params, references=references)
+    else:
+        completion = model.chat(asked, params, references=references)
     print(json.dumps(answer.as_object(name, completion), ensure_ascii=False), flush=True)
 
 
-def _speak(model: Model, asked: str | list[dict[str, str]], params: SamplingParams) -> None:
-    events = model.stream(asked, params) if isinstance(asked, str) else model.stream_chat(asked, params)
+def _speak(
+    model: Model, asked: str | list[dict[str, str]], params: SamplingParams, references: list[str]
+) -> None:
+    if isinstance(asked, str):
+        events = model.stream(asked, params, references=references)
+    else:
+        events = model.stream_chat(asked, params, references=references)
     finish = answer.speak(events)
     if finish is not None:
-        terminal.note(answer.statistics(finish, sampled=not params.is_greedy))
+        for line in answer.statistics(finish, sampled=not params.is_greedy):
+            terminal.note(line)

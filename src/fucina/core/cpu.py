@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -51,3 +52,14 @@ def available_memory_bytes(root: Path = _CGROUP) -> int | None:
     except (OSError, ValueError):
         pass
     return available
+
+
+def processor_name() -> str:
+    """The processor as the system calls it; empty where it does not."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor()

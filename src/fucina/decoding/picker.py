@@ -49,8 +49,8 @@ class Picker:
         scans: RowScans | None = None,
     ) -> None:
         self.params, self.seed, self.processor = params, seed, processor
-        self._scans = scans if scans is not None else open_scans()
-        self._penalties = Penalties(params, self._scans) if params.penalizes else None
+        self.scans = scans if scans is not None else open_scans()
+        self._penalties = Penalties(params, self.scans) if params.penalizes else None
         self._edits = processor is not None or params.penalizes
         self._copy: NDArray[np.float32] = np.empty(0, np.float32)
         self._inverse_temperature = 0.0 if params.is_greedy else min(1.0 / params.temperature, _GREATEST_INVERSE)
@@ -68,7 +68,7 @@ class Picker:
         if self._n_top is None:
             choice = Choice(token)
         else:
-            choice = Choice(token, *token_logprobs(self._scans, logits, token, self._n_top))
+            choice = Choice(token, *token_logprobs(self.scans, logits, token, self._n_top))
         if self.processor is not None:
             self.processor.commit(token)
         return choice
@@ -85,7 +85,7 @@ class Picker:
         return self._copy
 
     def _greatest(self, row: NDArray[np.float32]) -> int:
-        token = self._scans.argmax(row)
+        token = self.scans.argmax(row)
         if token < 0:
             raise _bad_logits(row)
         if row[token] == -np.inf:
@@ -97,7 +97,7 @@ class Picker:
         params, inverse = self.params, self._inverse_temperature
         window, total = params.top_k or _FIRST_WINDOW, -1.0
         while True:
-            found = self._scans.top_k(row, window)
+            found = self.scans.top_k(row, window)
             if found is None:
                 raise _bad_logits(row)
             ids, values = found
@@ -105,8 +105,8 @@ class Picker:
                 raise _all_masked(row)
             complete = params.top_k is not None or len(ids) < window or window >= len(row)
             if not complete and total < 0.0:
-                total = self._scans.exp_sum(row, float(values[0]), inverse)
-            index = self._scans.draw(values, inverse, total, params.top_p, params.min_p, point, complete)
+                total = self.scans.exp_sum(row, float(values[0]), inverse)
+            index = self.scans.draw(values, inverse, total, params.top_p, params.min_p, point, complete)
             if index >= 0:
                 return int(ids[index])
             window *= 4

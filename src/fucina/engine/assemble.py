@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
 
-from fucina.core.cpu import available_memory_bytes
+from fucina.core.cpu import available_memory_bytes, processor_name, usable_cpus
+from fucina.core.settings import Settings
+from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.engine.engine import EngineConfig
 from fucina.engine.model import Model
+from fucina.engine.pass_costs import PassCosts
 from fucina.engine.scheduler import blocks_for
+from fucina.engine.speculation import Speculation
 from fucina.engine.speech import ModelSpeech
 from fucina.models.loader import load_causal_lm, memory_needed
 from fucina.ops.choose import open_ops
@@ -19,6 +25,8 @@ from fucina.text.tokenizer import Tokenizer
 
 #: A pass takes at least so many rows, so that small prompt chunks do not narrow batches.
 _LEAST_ROWS = 64
+#: Counts up when kernels become faster, so that prices measured with the old ones are measured again.
+_KERNELS = 1
 #: Sequences of full length that the KV pool is made for, if memory allows. Only pages written to are ever taken.
 _FULL_SEQUENCES = 4
 
@@ -33,6 +41,7 @@ def load(
     kv_format: str = "f16",
     prefill_chunk: int = 512,
     repack: bool | None = None,
+    speculation: bool | SpeculationOptions = True,
 ) -> Model:
     """Load a model: the path of a GGUF file, or a name such as 'smollm2', which is fetched on first use.
 
@@ -43,6 +52,8 @@ def load(
     prefill_chunk  prompt tokens computed in one pass. Like threads, tier and backend 'native' it changes speed only.
     repack         weights into the layout that the tier computes fastest from; False: read them from the mapped file,
                    which saves their copy and is slower. The same bits. None: as FUCINA_NO_REPACK says.
+    speculation    drafts tokens and verifies them together where that is faster; the same text. Options: a gate of
+                   one's own. The first answer on a machine measures for half a second what verifying costs there.
 
     Raises UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
     """
@@ -54,7 +65,20 @@ def load(
     ops = open_ops(max_rows=max_rows, threads=threads, tier=tier, backend=backend, repack=repack)
     n_blocks = _pool_blocks(gguf, context, kv_format)
     causal = load_causal_lm(gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=n_blocks)
-    return Model(causal, ModelSpeech(tokenizer, template), config)
+    speech = ModelSpeech(tokenizer, template)
+    if speculation is False:
+        return Model(causal, speech, config)
+    settings = Settings.from_environment()
+    machine = (processor_name(), usable_cpus(), threads or settings.threads, ops.name, repack, settings.repack)
+    costs = PassCosts(causal, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
+    options = speculation if isinstance(speculation, SpeculationOptions) else None
+    return Model(causal, speech, config, Speculation(causal.vocab, costs, options))
+
+
+def _fingerprint(gguf: GgufFile, *machine: object) -> str:
+    """A name for all that the time of a pass depends on: the weights' shapes and formats, and the machine."""
+    weights = sorted((name, weight.format.name, *weight.shape) for name, weight in gguf.weights.items())
+    return blake2b(json.dumps([_KERNELS, weights, machine]).encode(), digest_size=16).hexdigest()
 
 
 def _pool_blocks(gguf: GgufFile, context: int | None, kv_format: str) -> int:

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from fucina.decoding.logprobs import TopLogprobs
+from fucina.decoding.speculation.stats import SpeculationStats
 from fucina.engine.events import Event, FinishEvent, FinishReason, Timings, TokenEvent, Usage
 
 
@@ -26,6 +27,7 @@ class Completion:
     `ids` are all tokens the model gave, a stop token included, so there are `usage.completion_tokens` of them; `text`
     is what they say up to the stop. `stop` is the string or token that ended it. `logprobs` has one entry per token if
     they were asked for. `seed` gives the same tokens again. `error` is set with finish_reason 'error' only.
+    `speculation` tells what came of drafts, if there could be any.
     """
 
     prompt_ids: list[int]
@@ -38,6 +40,7 @@ class Completion:
     timings: Timings
     seed: int
     error: Exception | None = None
+    speculation: SpeculationStats | None = None
 
 
 def collect(prompt_ids: Sequence[int], events: Iterable[Event]) -> Completion:
@@ -66,6 +69,7 @@ def collect(prompt_ids: Sequence[int], events: Iterable[Event]) -> Completion:
         timings=finish.timings,
         seed=finish.seed,
         error=finish.error,
+        speculation=finish.speculation,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,8 @@ from fucina.decoding.processors.contract import LogitProcessor
 from fucina.engine.completion import Completion, collect, raise_error, raising
 from fucina.engine.dispatch import Dispatcher
 from fucina.engine.events import Event, TokenEvent
-from fucina.engine.request import CachedPrefix, Request
+from fucina.engine.request import CachedPrefix, Request, checked_ids
+from fucina.engine.speculation import REFERENCE_LIMIT, Drafting
 from fucina.engine.wording import Speech
 from fucina.errors import Closed, ConfigError
 from fucina.storage.kv.sequence import KvSequence
@@ -26,8 +27,15 @@ class Conversation:
     nothing, the turn is undone.
     """
 
-    def __init__(self, dispatcher: Dispatcher, speech: Speech, kv: KvSequence, system: str | None = None) -> None:
-        self._dispatcher, self._speech, self._kv = dispatcher, speech, kv
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        speech: Speech,
+        kv: KvSequence,
+        system: str | None = None,
+        drafting: Drafting | None = None,
+    ) -> None:
+        self._dispatcher, self._speech, self._kv, self._drafting = dispatcher, speech, kv, drafting
         self._opening = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._opening)
         self._ids: list[int] = []  # position i of the cache holds self._ids[i]; past them anything
@@ -63,6 +71,23 @@ class Conversation:
         """
         return raising(self._events(self._turn(text, params, processor)))
 
+    def add_reference(self, document: str | Sequence[int]) -> None:
+        """Give a text, or its tokens, that answers may quote: drafts are taken from it too, which changes speed only.
+
+        Raises ConfigError for what has no tokens, and where the model was loaded without speculation.
+        """
+        drafting = self._checked_drafting()
+        ids = self._speech.tokenizer.encode(document) if isinstance(document, str) else document
+        tokens = checked_ids(ids, vocab=self._speech.vocab_size, context=REFERENCE_LIMIT, n_more=0)
+        with self._dispatcher.exclusive():
+            drafting.cascade.add_reference(tokens)
+
+    def clear_references(self) -> None:
+        """Forget every reference. Raises ConfigError where the model was loaded without speculation."""
+        drafting = self._checked_drafting()
+        with self._dispatcher.exclusive():
+            drafting.cascade.clear_references()
+
     def rewind(self, n_turns: int = 1) -> None:
         """Forget the last turns, each a user's message with its answer. Raises ConfigError."""
         starts = [index for index, message in enumerate(self._messages) if message["role"] == "user"]
@@ -88,6 +113,11 @@ class Conversation:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _checked_drafting(self) -> Drafting:
+        if self._drafting is None:
+            raise ConfigError("references", got="a model without speculation", expected="one loaded with it")
+        return self._drafting
+
     def _change(self, messages: list[dict[str, str]]) -> None:
         self._messages, self._n_changes = list(messages), self._n_changes + 1
 
@@ -103,7 +133,8 @@ class Conversation:
         """Run a turn; on every way out keep what was delivered."""
         if turn.n_changes != self._n_changes:
             raise ConfigError("turn", got="one that another turn has overtaken", expected="one turn at a time")
-        request = replace(turn.request, cache=CachedPrefix(self._kv, self._ids))
+        speculator = self._drafting.speculator if self._drafting is not None else None
+        request = replace(turn.request, cache=CachedPrefix(self._kv, self._ids), speculator=speculator)
         self._live = self._dispatcher.submit(request)
         self._ids = list(request.prompt_ids)
         answer = ""

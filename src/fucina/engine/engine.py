@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from fucina.core.randomness import fresh_seed
 from fucina.decoding.picker import Picker
 from fucina.decoding.scans import open_scans
+from fucina.decoding.speculation.costs import StepCosts
 from fucina.engine.counters import Counters
 from fucina.engine.events import Event
 from fucina.engine.request import Request, checked_ids
 from fucina.engine.runner import Runner
 from fucina.engine.scheduler import Scheduler, blocks_for
 from fucina.engine.session import Ending, Session
+from fucina.engine.speculator import Speculator
 from fucina.engine.wording import Wording
 from fucina.errors import Closed, ConfigError, KvPoolFull
 from fucina.models.contract import CausalLM
@@ -76,6 +78,10 @@ class Engine:
         """Whether there is nothing left to compute and no event to hand out."""
         return not (self._running or self._waiting or self._outbox)
 
+    def learn_costs(self, costs: StepCosts) -> None:
+        """Tell `costs` what passes take, from now on."""
+        self._runner.costs = costs
+
     @property
     def counters(self) -> Counters:
         """A copy of the counters."""
@@ -103,6 +109,7 @@ class Engine:
             prompt_ids,
             Picker(params, seed, request.processor, self._scans),
             self._wording.text_stream(),
+            speculator=request.speculator or (Speculator(request.draft_source) if request.draft_source else None),
             stop_ids=stop_ids,
             context=self.context,
         )
@@ -208,7 +215,7 @@ class Engine:
         self._running.pop(session.id, None)
         self._waiting.pop(session.id, None)
         self._counters.finished[session.ending.reason] += 1
-        self._counters.draft_failures += session.drafter.error is not None
+        self._counters.draft_failures += session.speculator is not None and session.speculator.error is not None
         self._outbox.append(session.finish(session.ending))
         session.release()
 
@@ -223,6 +230,8 @@ class Engine:
                 raise ConfigError("processor", got="one in use by another request", expected="one for each request")
             if request.draft_source is not None and request.draft_source is theirs.draft_source:
                 raise ConfigError("draft_source", got="one in use by another request", expected="one for each request")
+            if request.speculator is not None and request.speculator is theirs.speculator:
+                raise ConfigError("speculator", got="one in use by another request", expected="one for each request")
             if cache is not None and theirs.cache is not None and cache.kv is theirs.cache.kv:
                 raise ConfigError(
                     "cache", got="one in use by another request", expected="the other request to end first"

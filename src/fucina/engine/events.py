@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fucina.decoding.logprobs import TopLogprobs
+from fucina.decoding.speculation.stats import SpeculationStats
 
 #: stop: an end token, a stop token or a stop string. length: max_tokens, or the context is full.
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -60,7 +61,8 @@ class Timings:
 class FinishEvent:
     """A request ended; nothing follows. `text` is what was withheld when it was cut short.
 
-    `stop` is the stop string or the token that ended it; `error` the failure behind reason 'error'; `seed` the seed
+    `speculation` tells what came of drafts, if the request could have any. `stop` is the stop string or the token that
+    ended it; `error` the failure behind reason 'error'; `seed` the seed
     that was used, with which the same request gives the same tokens.
     """
 
@@ -72,6 +74,7 @@ class FinishEvent:
     stop: str | int | None = None
     text: str = ""
     error: Exception | None = None
+    speculation: SpeculationStats | None = None
 
 
 Event = TokenEvent | FinishEvent

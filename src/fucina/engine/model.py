@@ -21,8 +21,9 @@ from fucina.engine.dispatch import Dispatcher
 from fucina.engine.engine import Engine, EngineConfig
 from fucina.engine.events import Event
 from fucina.engine.request import Request, checked_ids
+from fucina.engine.speculation import REFERENCE_LIMIT, Drafting, Speculation
 from fucina.engine.wording import Codec, Message, Speech
-from fucina.errors import Closed, ConfigError
+from fucina.errors import Closed, ConfigError, KvPoolFull
 from fucina.models.contract import CausalLM
 from fucina.ops.batch import Batch, Span
 from fucina.storage.kv.sequence import KvSequence
@@ -38,9 +39,17 @@ class Model:
     fails on the way raises its own error: AllTokensMasked, KvPoolFull, or what a processor raised.
     """
 
-    def __init__(self, model: CausalLM, speech: Speech, config: EngineConfig | None = None) -> None:
+    def __init__(
+        self,
+        model: CausalLM,
+        speech: Speech,
+        config: EngineConfig | None = None,
+        speculation: Speculation | None = None,
+    ) -> None:
+        """With `speculation` answers are drafted and verified where that is faster; it changes nothing else."""
         self._engine = Engine(model, speech, config)
         self._model: CausalLM | None = model
+        self._speculation = speculation
         self._speech, self._dispatcher = speech, Dispatcher(self._engine)
 
     @property
@@ -59,19 +68,32 @@ class Model:
         return self._dispatcher.counters()
 
     def generate(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, processor: LogitProcessor | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        processor: LogitProcessor | None = None,
+        references: Sequence[Prompt] = (),
     ) -> Completion:
-        """Continue a prompt and wait for the whole answer."""
-        return self._complete(self._request(prompt, params, processor))
+        """Continue a prompt and wait for the whole answer.
+
+        `references` are texts, or tokens, that the answer may quote: drafts are taken from them.
+        """
+        return self._complete(self._request(prompt, params, processor, references))
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, processor: LogitProcessor | None = None
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        processor: LogitProcessor | None = None,
+        references: Sequence[Prompt] = (),
     ) -> Iterator[Event]:
         """Continue a prompt and give its events as they come: TokenEvents, then one FinishEvent.
 
         The request is submitted when the first event is asked for; closing the iterator cancels it.
         """
-        return self._events(self._request(prompt, params, processor))
+        return self._events(self._request(prompt, params, processor, references))
 
     def chat(
         self,
@@ -79,9 +101,10 @@ class Model:
         params: SamplingParams | None = None,
         *,
         processor: LogitProcessor | None = None,
+        references: Sequence[Prompt] = (),
     ) -> Completion:
         """Answer chat messages (a string is one user message), written out by the model's template."""
-        return self._complete(self._request(self._chat_ids(messages), params, processor))
+        return self._complete(self._request(self._chat_ids(messages), params, processor, references))
 
     def stream_chat(
         self,
@@ -89,9 +112,10 @@ class Model:
         params: SamplingParams | None = None,
         *,
         processor: LogitProcessor | None = None,
+        references: Sequence[Prompt] = (),
     ) -> Iterator[Event]:
         """Answer chat messages and give the events as they come, like `stream`. Raises TemplateError too."""
-        return self._events(self._request(self._chat_ids(messages), params, processor))
+        return self._events(self._request(self._chat_ids(messages), params, processor, references))
 
     def generate_many(
         self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
@@ -104,7 +128,7 @@ class Model:
         each = [params] * len(prompts) if params is None or isinstance(params, SamplingParams) else list(params)
         if len(each) != len(prompts):
             raise ConfigError("params", got=f"{len(each)} of them", expected=f"one, or {len(prompts)}, one per prompt")
-        requests = [self._request(prompt, own, None) for prompt, own in zip(prompts, each, strict=True)]
+        requests = [self._request(prompt, own, None, ()) for prompt, own in zip(prompts, each, strict=True)]
         submitted: list[int] = []
         try:
             for request in requests:
@@ -134,7 +158,19 @@ class Model:
 
     def conversation(self, system: str | None = None) -> Conversation:
         """Start a chat that remembers its turns and their keys and values."""
-        return Conversation(self._dispatcher, self._speech, KvSequence(self._live_model().kv_pool), system)
+        kv = KvSequence(self._live_model().kv_pool)
+        return Conversation(self._dispatcher, self._speech, kv, system, drafting=self._drafting())
+
+    def measure_pass_costs(self) -> tuple[tuple[int, float], ...]:
+        """Measure anew, and keep, what passes of several rows cost: (rows, time in passes of one row).
+
+        Raises ConfigError without speculation, and KvPoolFull.
+        """
+        self._live_model()
+        if self._speculation is None:
+            raise ConfigError("pass costs", got="a model without speculation", expected="one loaded with it")
+        with self._dispatcher.exclusive():
+            return self._speculation.measure_costs().points
 
     def close(self) -> None:
         """End every request and let go of the model's memory. Closing twice is harmless."""
@@ -152,12 +188,44 @@ class Model:
             raise Closed("this model was closed: load it again")
         return self._model
 
-    def _request(self, prompt: Prompt, params: SamplingParams | None, processor: LogitProcessor | None) -> Request:
+    def _request(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        processor: LogitProcessor | None,
+        references: Sequence[Prompt],
+    ) -> Request:
         """A request that the engine will take; what it would refuse is refused now."""
         self._live_model()
         ids = self._speech.prompt_ids(prompt) if isinstance(prompt, str) else prompt
         prompt_ids = self._engine.checked_prompt(ids)
-        return Request(prompt_ids=prompt_ids, params=params or SamplingParams(), processor=processor)
+        if references and self._speculation is None:
+            raise ConfigError("references", got=f"{len(references)} of them", expected="none without speculation")
+        texts = [self._reference_ids(reference) for reference in references]
+        drafting = self._drafting()
+        if drafting is not None:
+            for tokens in texts:
+                drafting.cascade.add_reference(tokens)
+        speculator = drafting.speculator if drafting is not None else None
+        return Request(
+            prompt_ids=prompt_ids, params=params or SamplingParams(), processor=processor, speculator=speculator
+        )
+
+    def _reference_ids(self, reference: Prompt) -> list[int]:
+        """The tokens of a document. Raises ConfigError."""
+        ids = self._speech.tokenizer.encode(reference) if isinstance(reference, str) else reference
+        return checked_ids(ids, vocab=self._live_model().vocab, context=REFERENCE_LIMIT, n_more=0)
+
+    def _drafting(self) -> Drafting | None:
+        """Sources and gate for one more sequence; None without speculation, or while there is no room to price it."""
+        if self._speculation is None:
+            return None
+        with self._dispatcher.exclusive():
+            try:
+                self._engine.learn_costs(self._speculation.costs)
+            except KvPoolFull:
+                return None
+            return self._speculation.drafting()
 
     def _chat_ids(self, messages: str | Sequence[Message]) -> list[int]:
         return self._speech.chat_ids([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)

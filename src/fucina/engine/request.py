@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.processors.contract import LogitProcessor
 from fucina.decoding.speculation.contract import DraftSource
+from fucina.engine.speculator import Speculator
 from fucina.errors import ConfigError, ContextFull
 from fucina.storage.kv.sequence import KvSequence
 
@@ -34,12 +35,16 @@ class CachedPrefix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One answer to compute. `processor` and `draft_source` serve this request alone."""
+    """One answer to compute. `processor` and `speculator` serve no other request at the same time.
+
+    `draft_source` is for a source of one's own, without a gate: every step tries what it proposes.
+    """
 
     prompt_ids: Sequence[int]
     params: SamplingParams = field(default_factory=SamplingParams)
     processor: LogitProcessor | None = None
     draft_source: DraftSource | None = None
+    speculator: Speculator | None = None
     cache: CachedPrefix | None = None
 
 

@@ -8,7 +8,9 @@ raises computes for nobody: it commits nothing, the error goes up, and the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
+from fucina.decoding.speculation.costs import StepCosts
 from fucina.engine.counters import Counters
 from fucina.engine.events import TokenEvent
 from fucina.engine.plan import PlannedSpan, StepPlan
@@ -19,10 +21,14 @@ from fucina.ops.batch import Batch, Span
 
 
 class Runner:
-    """Runs plans on a model. `n_choosable` is how many of a row's logits are tokens; the rest is padding."""
+    """Runs plans on a model. `n_choosable` is how many of a row's logits are tokens; the rest is padding.
+
+    `costs`, where there are any, learn what passes of decoding sequences take.
+    """
 
     def __init__(self, model: CausalLM, n_choosable: int, counters: Counters) -> None:
         self._model, self._n_choosable, self._counters = model, n_choosable, counters
+        self.costs: StepCosts | None = None
 
     def run(self, plan: StepPlan, sessions: dict[int, Session], step: int, emit: Callable[[TokenEvent], None]) -> int:
         """Compute one pass and commit what it gives; sessions that ended carry their `ending`.
@@ -44,7 +50,8 @@ class Runner:
                 elif session.ending is None:
                     n_starved += 1
             if touched:
-                self._compute(touched, spans, drafts, emit)
+                is_decoding = all(planned.n_tokens == 1 for planned in plan.spans)
+                self._compute(touched, spans, drafts, emit, is_decoding)
                 for session in touched:
                     session.served_at = step
         finally:
@@ -72,14 +79,17 @@ class Runner:
         spans: list[Span],
         drafts: list[Sequence[int]],
         emit: Callable[[TokenEvent], None],
+        is_decoding: bool,
     ) -> None:
         counters = self._counters
-        batch = Batch(tuple(spans))
+        before_s = perf_counter()
         try:
-            logits = self._model.forward(batch)
+            logits = self._model.forward(Batch(tuple(spans)))
         except BaseException:
             counters.failed_passes += 1
             raise
+        if self.costs is not None and is_decoding:
+            _record(self.costs, spans, any(drafts), perf_counter() - before_s)
         counters.passes += 1
         if logits.shape[1] > self._n_choosable:
             logits = logits[:, : self._n_choosable]
@@ -99,6 +109,13 @@ class Runner:
                 counters.tokens += len(session.history) - n_before
                 counters.drafted += len(guesses)
             row += span.n_logits
+
+
+def _record(costs: StepCosts, spans: list[Span], with_drafts: bool, seconds: float) -> None:
+    if with_drafts:
+        costs.record_verify(sum(len(span.tokens) for span in spans), seconds)
+    elif len(spans) == 1:
+        costs.record_plain(seconds)
 
 
 def _reserve(session: Session, n_rows: int) -> bool:

@@ -13,9 +13,6 @@ from typing import Protocol
 from fucina.core.shapes import KV_BLOCK
 from fucina.engine.plan import PlannedSpan, StepPlan
 
-#: Drafts of one sequence in one pass.
-MAX_DRAFTS = 16
-
 
 class Schedulable(Protocol):
     """What the scheduler sees of a session."""
@@ -32,9 +29,8 @@ class Schedulable(Protocol):
     def served_at(self) -> int:
         """The last step that computed rows for it."""
 
-    @property
-    def wants_drafts(self) -> bool:
-        """Whether it has a source of drafts."""
+    def draft_budget(self, n_rows: int) -> int:
+        """How many drafts it may try in a pass with `n_rows` rows besides them. Asked once for every planned step."""
 
 
 class Scheduler:
@@ -47,9 +43,12 @@ class Scheduler:
     def plan(self, sessions: Sequence[Schedulable]) -> StepPlan:
         """Plan the next pass over the running sessions, given in order of arrival."""
         self._n_plans += 1
-        if len(sessions) == 1 and not sessions[0].wants_drafts:
+        if len(sessions) == 1:
             only = sessions[0]
-            return StepPlan((PlannedSpan(only.id, min(only.n_missing, self._prefill_chunk)),))
+            n_missing = only.n_missing
+            if n_missing > 1:
+                return StepPlan((PlannedSpan(only.id, min(n_missing, self._prefill_chunk)),))
+            return StepPlan((PlannedSpan(only.id, 1, min(only.draft_budget(1), self._max_rows - 1)),))
         decoding = [session for session in sessions if session.n_missing == 1]
         prefill = [session for session in sessions if session.n_missing > 1]
         decoding = self._fair(decoding, bool(prefill))
@@ -74,12 +73,14 @@ class Scheduler:
         return sorted(served_longest_ago[:room], key=lambda session: session.id)
 
     def _with_drafts(self, decoding: list[Schedulable], n_left: int) -> list[PlannedSpan]:
-        """Share the rows that are left among the sequences that have a source of drafts."""
-        n_takers = sum(session.wants_drafts for session in decoding)
+        """Share the rows that are left among the sequences that want drafts."""
+        n_rows = self._max_rows - n_left
+        budgets = [session.draft_budget(n_rows) for session in decoding]
+        n_takers = sum(budget > 0 for budget in budgets)
         spans: list[PlannedSpan] = []
-        for session in decoding:
-            n_drafts = min(MAX_DRAFTS, n_left // n_takers) if session.wants_drafts else 0
-            if session.wants_drafts:
+        for session, budget in zip(decoding, budgets, strict=True):
+            n_drafts = min(budget, n_left // n_takers) if budget else 0
+            if budget:
                 n_left, n_takers = n_left - n_drafts, n_takers - 1
             spans.append(PlannedSpan(session.id, 1, n_drafts))
         return spans

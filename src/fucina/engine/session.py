@@ -13,9 +13,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from fucina.decoding.picker import Choice, Picker
-from fucina.engine.drafting import Drafter
 from fucina.engine.events import FinishEvent, FinishReason, Timings, TokenEvent, Usage
 from fucina.engine.request import Request
+from fucina.engine.speculator import Speculator
 from fucina.engine.stops import StopStrings
 from fucina.engine.wording import TextStream
 from fucina.errors import InvalidDecodeState
@@ -46,13 +46,14 @@ class Session:
         picker: Picker,
         text_stream: TextStream,
         *,
+        speculator: Speculator | None,
         stop_ids: frozenset[int],
         context: int,
     ) -> None:
         self.id, self.request, self.history, self.picker = session_id, request, prompt_ids, picker
         self.n_prompt, self.n_cached = len(prompt_ids), 0
         self.ending: Ending | None = None
-        self.drafter = Drafter(request.draft_source)
+        self.speculator = speculator
         self.served_at = 0  # the last step that computed rows for it; the scheduler's fairness looks at it
         params = request.params
         self._kv: KvSequence | None = None
@@ -82,7 +83,8 @@ class Session:
         self._started_s = perf_counter()
         if self.picker.processor is not None:
             self.picker.processor.reset()
-        self.drafter.observe(self.history)
+        if self.speculator is not None:
+            self.speculator.begin(self.history)
 
     def check(self) -> None:
         """Hold the invariant. Raises InvalidDecodeState."""
@@ -111,11 +113,6 @@ class Session:
             self._kv.close()
 
     @property
-    def wants_drafts(self) -> bool:
-        """Whether it has a source of drafts."""
-        return self.drafter.is_active
-
-    @property
     def n_missing(self) -> int:
         """Committed tokens that are not in the cache: 1 when decoding, more while it catches up."""
         return len(self.history) - self.kv.length
@@ -124,7 +121,12 @@ class Session:
 
     def suggest(self, max_tokens: int, vocab: int) -> Sequence[int]:
         """Propose what may follow, at most `max_tokens` and one less than may still be given."""
-        return self.drafter.suggest(self.history, min(max_tokens, self._n_end - len(self.history) - 1), vocab)
+        assert self.speculator is not None
+        return self.speculator.suggest(min(max_tokens, self._n_end - len(self.history) - 1), vocab, self._stop_ids)
+
+    def draft_budget(self, n_rows: int) -> int:
+        """How many drafts the next step may try, in a pass with `n_rows` rows besides them."""
+        return self.speculator.budget(n_rows) if self.speculator is not None else 0
 
     def commit(
         self, logits: NDArray[np.float32], first_row: int, drafts: Sequence[int], emit: Callable[[TokenEvent], None]
@@ -144,12 +146,16 @@ class Session:
                 choice = self.picker.pick(logits[first_row + n_right], history)
                 history.append(choice.token)
                 self._accept(choice, emit)
-                if self.ending is not None or n_right == len(drafts) or choice.token != drafts[n_right]:
+                if n_right == len(drafts) or choice.token != drafts[n_right]:
                     break
                 n_right += 1
+                if self.ending is not None:
+                    break
         finally:
-            if self.drafter.is_active:
-                self.drafter.observe(history[n_before:])
+            if drafts and self.speculator is not None:
+                self.speculator.verified(len(drafts), n_right, len(history) - n_before)
+                after = logits[first_row + n_right + 1 : first_row + len(drafts) + 1]
+                self.speculator.show(self.picker.scans, after, drafts[n_right:])
         return n_right
 
     def _accept(self, choice: Choice, emit: Callable[[TokenEvent], None]) -> None:
@@ -202,6 +208,7 @@ class Session:
             stop=ending.stop,
             text=text,
             error=ending.error,
+            speculation=self.speculator.end() if self.speculator is not None else None,
         )
 
     def _timings(self, n_given: int) -> Timings:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from fucina.decoding.speculation.stats import SourceReport
+
 #: How many drafts to try, of at most so many that are right with this probability each: (probability, most) -> number.
 BestLength = Callable[[float, int], int]
 
 
 class TopKRow(NamedTuple):
-    """A verified row: the token that went into it, and the most probable tokens to follow, best first."""
+    """A row of a verify: the token that went into it, and the most probable tokens to follow, best first."""
 
     token: int
     ids: Sequence[int]
@@ -54,7 +56,11 @@ class TopKListener(Protocol):
         """How many tokens of a row it wants to know; 0: none at present."""
 
     def observe_top_k(self, rows: Sequence[TopKRow]) -> None:
-        """Learn from the rows of a pass that were committed. Called before `observe` tells of their tokens."""
+        """Learn from the rows behind the first wrong draft of a pass.
+
+        Nobody will commit what follows there, so this is the only trace of what the model thinks of those tokens; of
+        the others `observe` tells what did follow.
+        """
 
 
 @runtime_checkable
@@ -63,3 +69,19 @@ class PricedSource(Protocol):
 
     def suggest_priced(self, context: Sequence[int], max_tokens: int, best_length: BestLength) -> Sequence[int]:
         """Propose like `suggest`, but no more than `best_length` says for the probability that its drafts are right."""
+
+
+@runtime_checkable
+class RestartableSource(Protocol):
+    """A draft source that can serve another sequence."""
+
+    def restart(self) -> None:
+        """Forget the sequence, whose tokens will be observed anew from the first on."""
+
+
+@runtime_checkable
+class ReportingSource(Protocol):
+    """A draft source made of several."""
+
+    def sources(self) -> Sequence[SourceReport]:
+        """Tell what each of them did so far."""

@@ -1,0 +1,173 @@
+"""What speculation gains and costs: the same prompts with and without it, in turns, beside llama.cpp's prompt lookup.
+
+Usage: python benchmarks/speculation.py MODEL [MODEL ...] [--peer-python PYTHON] [--tokens 160] [--repeats 5]
+           [--threads 2] [--tasks NAME,...] [--no-record]
+
+Tasks that repeat (verbatim repetition, copying a passage, editing code, copying at temperature 0.7, quoting a document
+given as reference) and tasks that do not (a story, a question, a translation). Figures are seconds of decoding per token,
+medians over the repeats; speed-up is without over with. 'allowed' is the speed-up that the cost table, measured at the
+start, gives at the acceptance that was reached; 'of it' is the share of that. Ids with and without are compared.
+The reference of 'quote' is a document that holds what the model answers without it: the best case of a reference.
+PYTHON is an environment with llama-cpp-python; its column is its own speed-up by prompt lookup over its plain decoding.
+Prints a table and one JSON line a model, last, and appends those to benchmarks/records/speculation.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from roof import machine
+
+import fucina
+from fucina.engine.completion import Completion
+from fucina.engine.model import Model
+
+PASSAGE = """The harbor of the old town opens to the south. In the morning the boats come back with herring and mackerel, \
+and the women of the market carry the baskets up the stairs. At noon the square is empty, for nobody buys fish in the \
+heat. In the evening the lamps are lit along the quay, the musicians tune their violins, and the children chase the \
+cats between the tables until the bell of the church calls them home."""
+CODE = """def total(prices, rate):
+    result = 0
+    for price in prices:
+        if price < 0:
+            raise ValueError("a price cannot be negative")
+        result = result + price
+    result = result * (1 + rate)
+    return round(result, 2)
+
+
+def average(prices, rate):
+    if not prices:
+        return 0
+    return total(prices, rate) / len(prices)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A prompt; raw ones are continued, the others are a user's message."""
+
+    name: str
+    prompt: str
+    raw: bool = False
+    temperature: float = 0.0
+    quotes: bool = False
+
+
+TASKS = [
+    Task("repetition", "The quick brown fox jumps over the lazy dog.\n" * 8, raw=True),
+    Task("copy", f"Repeat this text word for word, and nothing else:\n\n{PASSAGE}"),
+    Task("edit", f"Rename the variable result to amount in this code and print all of it:\n\n```python\n{CODE}```"),
+    Task("copy at 0.7", f"Repeat this text word for word, and nothing else:\n\n{PASSAGE}", temperature=0.7),
+    Task("quote", "What is gravity, and who described it first?", quotes=True),
+    Task("story", "Write a short story about a lighthouse keeper who finds a letter in a bottle."),
+    Task("question", "Why is the sky blue in the day and red in the evening?"),
+    Task("translation", "Translate to French: The weather is fine today, so we will walk along the river to the mill."),
+]
+
+
+def main() -> None:
+    """Run all tasks on all models."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", metavar="MODEL")
+    parser.add_argument("--peer-python")
+    parser.add_argument("--tokens", type=int, default=160)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tasks", help="names, separated by commas; without it, all")
+    parser.add_argument("--no-record", action="store_true", help="for trying out")
+    args = parser.parse_args()
+    names = args.tasks.split(",") if args.tasks else [task.name for task in TASKS]
+    lines = []
+    for path in args.models:
+        with (
+            fucina.load(path, threads=args.threads, speculation=False) as plain,
+            fucina.load(path, threads=args.threads) as drafting,
+        ):
+            costs = drafting.measure_pass_costs()
+            print(f"\n{Path(path).name}, {args.threads} threads, {args.tokens} tokens, {args.repeats} repeats")
+            print("cost of k drafts: " + "  ".join(f"{rows - 1}: {cost:.2f}" for rows, cost in costs[1:]) + "\n")
+            print(f"{'':12s}{'plain ms':>9s}{'ms':>7s}{'speed-up':>10s}{'allowed':>9s}{'of it':>7s}  drafts", end="")
+            print("   llama.cpp" if args.peer_python else "")
+            results = {}
+            for task in (task for task in TASKS if task.name in names):
+                result = run(task, plain, drafting, args.tokens, args.repeats)
+                if args.peer_python:
+                    result["lookup_speedup"] = lookup(args, path, result.pop("prompt_ids"), task.temperature)
+                result.pop("prompt_ids", None)
+                show(task, result)
+                results[task.name] = result
+        about = {"date": datetime.date.today().isoformat(), "machine": machine(), "threads": args.threads}
+        told = {"model": Path(path).name, "tokens": args.tokens, "repeats": args.repeats, "costs": costs}
+        lines.append(json.dumps(about | told | {"tasks": results}, sort_keys=True))
+    if not args.no_record:
+        with (Path(__file__).parent / "records" / "speculation.jsonl").open("a") as file:
+            file.writelines(line + "\n" for line in lines)
+    print("\n".join(["", *lines]))
+
+
+def run(task: Task, plain: Model, drafting: Model, n_tokens: int, repeats: int) -> dict[str, Any]:
+    """Time one task with and without speculation, in turns."""
+    params = fucina.SamplingParams(max_tokens=n_tokens, temperature=task.temperature, seed=1)
+    ask: Callable[..., Completion] = Model.generate if task.raw else Model.chat
+    first = ask(plain, task.prompt, params)
+    references = [f"{PASSAGE}\n\n{first.text}\n\n{CODE}"] if task.quotes else []
+    without, with_drafts = [], []
+    for _ in range(repeats):
+        without.append(ask(plain, task.prompt, params))
+        with_drafts.append(ask(drafting, task.prompt, params, references=references))
+    assert all(answer.ids == first.ids for answer in [*without, *with_drafts]), f"{task.name}: other tokens"
+    plain_s, drafted_s = (
+        statistics.median(1 / answer.timings.decode_tok_per_s for answer in answers) for answers in (without, with_drafts)
+    )
+    stats = with_drafts[-1].speculation
+    assert stats is not None
+    n_plain = stats.fallback_steps + stats.off_steps
+    n_given = stats.verify_steps + n_plain + stats.accepted
+    allowed = n_given / (n_plain + stats.verify_cost)
+    return {
+        "n_tokens": len(first.ids),
+        "plain_s": plain_s,
+        "drafted_s": drafted_s,
+        "speedup": plain_s / drafted_s,
+        "allowed": allowed,
+        "prompt_ids": first.prompt_ids,
+        "stats": {**asdict(stats), "sources": [source._asdict() for source in stats.sources]},
+    }
+
+
+def lookup(args: argparse.Namespace, path: str, prompt_ids: list[int], temperature: float) -> float:
+    """llama.cpp's own speed-up by prompt lookup on the same tokens."""
+    program = Path(__file__).parent / "lookup_llama_cpp.py"
+    asked = {
+        "model": path,
+        "threads": args.threads,
+        "ids": prompt_ids,
+        "tokens": args.tokens,
+        "repeats": args.repeats,
+        "temperature": temperature,
+    }
+    done = subprocess.run(
+        [args.peer_python, str(program)], input=json.dumps(asked), capture_output=True, text=True, check=True
+    )
+    return float(json.loads(done.stdout.splitlines()[-1])["speedup"])
+
+
+def show(task: Task, result: dict[str, Any]) -> None:
+    """One line of the table."""
+    stats, of_it = result["stats"], result["speedup"] / result["allowed"]
+    line = f"{task.name:12s}{result['plain_s'] * 1e3:9.2f}{result['drafted_s'] * 1e3:7.2f}{result['speedup']:9.2f}x"
+    line += f"{result['allowed']:8.2f}x{of_it:7.0%}  {stats['accepted']}/{stats['drafted']}, gate {stats['gate']}"
+    print(line + (f"   {result['lookup_speedup']:.2f}x" if "lookup_speedup" in result else ""), flush=True)
+
+
+if __name__ == "__main__":
+    main()

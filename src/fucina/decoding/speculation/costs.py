@@ -1,0 +1,111 @@
+"""What verifying drafts costs, in plain steps: a measured table gives the shape, live timings rescale it.
+
+The table alone would not know that another program shares the machine today; timings alone would let one stall of the
+scheduler end a run that wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+
+from fucina.errors import ConfigError
+
+# Rows that are looked up instead of interpolated.
+_DENSE = 128
+# The shares of a new sample in the running means of a plain step's seconds and of the scale, and the scale's limits.
+_PLAIN_SHARE, _SCALE_SHARE = 0.25, 0.2
+_LEAST_SCALE, _GREATEST_SCALE = 0.25, 4.0
+# Timings of which the least counts: whatever disturbs a clock only ever adds to it. The scale waits for a few.
+_TIMINGS, _FEWEST_VERIFIES = 8, 4
+
+
+class CostTable:
+    """The time of a pass by its rows, in passes of one row: linear between the measured points and past the last."""
+
+    def __init__(self, points: Sequence[tuple[int, float]]) -> None:
+        """Take (rows, time) in ascending rows, the first of one row, in any unit. Raises ConfigError."""
+        rows = [n for n, _ in points]
+        if not rows or rows[0] != 1 or any(a >= b for a, b in pairwise(rows)):
+            raise ConfigError("cost table", got=f"rows {rows}", expected="ascending numbers of rows, beginning with 1")
+        if not all(isfinite(time) and time > 0.0 for _, time in points):
+            raise ConfigError("cost table", got=[time for _, time in points], expected="positive times")
+        self.points = tuple((n, time / points[0][1]) for n, time in points)
+        self._dense = [0.0, *(self._interpolated(n) for n in range(1, _DENSE + 1))]
+        self._best: dict[tuple[int, int, int], int] = {}
+
+    def cost(self, n_rows: int) -> float:
+        """A pass of so many rows, in passes of one row."""
+        return self._dense[n_rows] if n_rows <= _DENSE else self._interpolated(n_rows)
+
+    def verify_cost(self, n_drafts: int, n_rows: int = 1) -> float:
+        """A sequence's step with so many drafts, in its plain steps, where the pass has `n_rows` rows without them.
+
+        In a pass of n rows a plain step is worth cost(n) / n. The drafts add cost(n + k) - cost(n) to that.
+        """
+        base = self.cost(n_rows)
+        return 1.0 + n_rows * (self.cost(n_rows + n_drafts) - base) / base
+
+    def best_length(self, probability: float, most: int, n_rows: int = 1) -> int:
+        """How many drafts of at most `most` give the most tokens for their cost, each right with this probability.
+
+        Expected are 1 + p + p^2 + ... tokens, for drafts after the first wrong one are lost. 0 where no number gains.
+        """
+        key = (int(probability * 64), most, n_rows)
+        best = self._best.get(key)
+        if best is None:
+            p, tokens, gains = (key[0] + 0.5) / 64, 1.0, [1.0]
+            for k in range(1, most + 1):
+                tokens += p**k
+                gains.append(tokens / self.verify_cost(k, n_rows))
+            best = self._best[key] = gains.index(max(gains))
+        return best
+
+    def _interpolated(self, n_rows: int) -> float:
+        points = self.points
+        if len(points) == 1:
+            return 1.0
+        high = next((i for i, (n, _) in enumerate(points) if n >= n_rows), len(points) - 1)
+        (n0, cost0), (n1, cost1) = points[max(high, 1) - 1], points[max(high, 1)]
+        slope = (cost1 - cost0) / (n1 - n0)
+        # a last segment that falls is noise, and must not make endless rows free
+        return cost1 + max(slope, 0.0) * (n_rows - n1) if n_rows > n1 else cost0 + slope * (n_rows - n0)
+
+
+class StepCosts:
+    """A table's prices as they are now. One per model: all its sequences run on the same machine."""
+
+    def __init__(self, table: CostTable) -> None:
+        self.table = table
+        self.scale = 1.0
+        self.plain_s = 0.0  # the running mean of a plain step; 0: none yet
+        self._plain_timings: list[float] = []
+        self._samples: list[float] = []
+
+    def verify_cost(self, n_drafts: int, n_rows: int = 1) -> float:
+        """The table's price, rescaled, and never less than the plain step that it replaces."""
+        return max(self.scale * self.table.verify_cost(n_drafts, n_rows), 1.0)
+
+    def record_plain(self, seconds: float) -> None:
+        """Take note of a pass of one row."""
+        timing = _least_of_last(self._plain_timings, seconds)
+        self.plain_s = timing if self.plain_s == 0.0 else self.plain_s + _PLAIN_SHARE * (timing - self.plain_s)
+
+    def record_verify(self, n_rows: int, seconds: float) -> None:
+        """Take note of a pass with drafts, of so many rows in all."""
+        if self.plain_s > 0.0:
+            measured = max(seconds / self.plain_s, 1.0)
+            sample = _least_of_last(self._samples, _clamped(measured / self.table.cost(n_rows)))
+            if len(self._samples) >= _FEWEST_VERIFIES:
+                self.scale = _clamped(_SCALE_SHARE * sample + (1.0 - _SCALE_SHARE) * self.scale)
+
+
+def _clamped(scale: float) -> float:
+    return min(max(scale, _LEAST_SCALE), _GREATEST_SCALE)
+
+
+def _least_of_last(timings: list[float], newest: float) -> float:
+    timings.append(newest)
+    del timings[:-_TIMINGS]
+    return min(timings)

@@ -1,0 +1,82 @@
+"""What passes of several rows cost on this machine with this model: measured once, then remembered in a small file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from statistics import median
+from tempfile import NamedTemporaryFile
+from time import perf_counter
+
+from fucina.decoding.speculation.costs import CostTable
+from fucina.errors import ConfigError
+from fucina.models.contract import CausalLM
+from fucina.ops.batch import Batch, Span
+from fucina.storage.kv.sequence import KvSequence
+
+#: Rows of the measured passes: one plain step, and verifies of 1, 2, 4, 8 and 16 drafts.
+MEASURED_ROWS = (1, 2, 3, 5, 9, 17)
+# Rounds over all of them, fewer if the time is up: a large model would take seconds, and differs less from run to run.
+_ROUNDS, _ENOUGH_S = 5, 0.4
+
+
+class PassCosts:
+    """The cost table of one model on this machine. `file` keeps it; None: it is measured anew in every process."""
+
+    def __init__(self, model: CausalLM, file: Path | None = None) -> None:
+        self._model, self._file = model, file
+        self._table: CostTable | None = None
+
+    def table(self) -> CostTable:
+        """The table: known, read from the file, or measured now. Raises KvPoolFull and what a forward pass raises."""
+        if self._table is None:
+            self._table = self._read() or self.measure()
+        return self._table
+
+    def measure(self) -> CostTable:
+        """Measure and keep the table, whatever was known. The model must not compute for anybody else meanwhile."""
+        self._table = measure_costs(self._model)
+        if self._file is not None:
+            _write(self._file, {"rows_and_costs": self._table.points})
+        return self._table
+
+    def _read(self) -> CostTable | None:
+        """The file's table; None if there is none, or what it says cannot be."""
+        if self._file is None:
+            return None
+        try:
+            stored = json.loads(self._file.read_bytes())
+            return CostTable([(int(rows), float(cost)) for rows, cost in stored["rows_and_costs"]])
+        except (OSError, ValueError, TypeError, KeyError, ConfigError):
+            return None
+
+
+def measure_costs(model: CausalLM) -> CostTable:
+    """Time passes of MEASURED_ROWS rows of one sequence, in turns. Raises KvPoolFull and what a forward pass raises."""
+    sizes = [n for n in MEASURED_ROWS if n <= model.max_rows]
+    times: dict[int, list[float]] = {n: [] for n in sizes}
+    kv = KvSequence(model.kv_pool)
+    try:
+        kv.reserve(sizes[-1])
+        began = perf_counter()
+        for n in (*sizes, *sizes * _ROUNDS):  # the first of each warms up
+            before = perf_counter()
+            model.forward(Batch((Span(range(n), 0, kv.blocks, n),)))
+            times[n].append(perf_counter() - before)
+            if n == sizes[-1] and len(times[n]) > 1 and perf_counter() - began > _ENOUGH_S:
+                break
+    finally:
+        kv.close()
+    return CostTable([(n, median(taken[1:])) for n, taken in times.items()])
+
+
+def _write(file: Path, content: dict[str, object]) -> None:
+    """Replace the file in one step. A disk that is full or read-only only means measuring again next time."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", dir=file.parent, prefix=file.name, delete=False) as fresh:
+            json.dump(content, fresh)
+        os.replace(fresh.name, file)
+    except OSError:
+        pass

@@ -1,0 +1,169 @@
+"""One sequence's drafts: a source, kept honest, and a gate that keeps it from costing more than it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from fucina.decoding.speculation.contract import (
+    CutListener,
+    DraftSource,
+    PricedSource,
+    ReportingSource,
+    RestartableSource,
+    TopKListener,
+    TopKRow,
+)
+from fucina.decoding.speculation.costs import StepCosts
+from fucina.decoding.speculation.gate import CostGate, Verify
+from fucina.decoding.speculation.options import SpeculationOptions
+from fucina.decoding.speculation.stats import SourceReport, SpeculationStats
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fucina.decoding.scans import RowScans
+
+
+class Speculator:
+    """Asks a draft source and checks what it says. After its first failure the source is not asked again.
+
+    Without `costs` there is no gate: every step tries whatever the source proposes. It may serve several requests, one
+    after another, as the turns of a conversation do.
+    """
+
+    def __init__(
+        self, source: DraftSource, costs: StepCosts | None = None, options: SpeculationOptions | None = None
+    ) -> None:
+        self._options = options or SpeculationOptions()
+        self._source: DraftSource | None = source
+        # looked up once: asking a protocol whether an object has its methods takes microseconds
+        self._cut_listener = source if isinstance(source, CutListener) else None
+        self._top_k_listener = source if isinstance(source, TopKListener) else None
+        self._priced = source if isinstance(source, PricedSource) else None
+        self._costs = costs
+        self._gate = CostGate(self._options) if costs is not None else None
+        self._stream: Sequence[int] = ()  # the tokens of the sequence, of which the first _n_fed are observed
+        self._n_fed = 0
+        self._n_rows = 1  # of the pass that is planned, without drafts
+        self.error: Exception | None = None
+        self._clear_counts()
+
+    def begin(self, history: Sequence[int]) -> None:
+        """Start on a request: its tokens, a list that will grow. What the source knows of a common prefix it keeps."""
+        if self._n_fed and list(history[: self._n_fed]) != list(self._stream[: self._n_fed]):
+            if isinstance(self._source, RestartableSource):
+                self._source.restart()
+            self._n_fed = 0
+        self._stream = history
+        self._clear_counts()
+
+    def budget(self, n_rows: int) -> int:
+        """How many drafts the next step may try, in a pass with `n_rows` rows besides them. Call it once a step."""
+        if self._source is None:
+            return 0
+        if self._gate is None:
+            return self._options.max_draft
+        if not self._gate.allows():
+            self._off += 1
+            return 0
+        self._n_rows = n_rows
+        return self._gate.budget()
+
+    def suggest(self, max_tokens: int, vocab: int, ends: Collection[int]) -> Sequence[int]:
+        """Propose tokens to follow: at most `max_tokens`, none from the first impossible id on, none after an end."""
+        if self._source is None or max_tokens < 1:
+            return ()
+        drafts: list[int] = []
+        try:
+            self._feed()
+            proposed = self._ask(max_tokens)
+            for token in proposed[:max_tokens]:
+                if not 0 <= token < vocab:
+                    break
+                drafts.append(int(token))
+                if token in ends:
+                    break
+            if len(drafts) < self._options.min_draft:
+                drafts = []
+            if len(drafts) < len(proposed) and self._cut_listener is not None:
+                self._cut_listener.truncate_pending(len(drafts))
+        except Exception as error:
+            self._give_up(error)
+            return ()
+        self._fallbacks += not drafts
+        return drafts
+
+    def verified(self, n_drafted: int, n_accepted: int, n_committed: int) -> None:
+        """Take note of what became of drafts."""
+        self._verifies += 1
+        self._drafted += n_drafted
+        self._accepted += n_accepted
+        if n_committed > n_accepted:  # not ended by a draft
+            self._bonus += n_accepted == n_drafted
+            self._rejected += n_accepted < n_drafted
+        if self._gate is not None and self._costs is not None:
+            self._cost += self._costs.table.verify_cost(n_drafted, self._n_rows)
+            cost = self._costs.verify_cost(n_drafted, self._n_rows)
+            self._gate.record(Verify(n_committed, n_accepted, n_drafted, cost))
+
+    def show(self, scans: RowScans, rows: NDArray[np.float32], tokens: Sequence[int]) -> None:
+        """Let the source see what the model thought likely after each of `tokens`; rows (len(tokens), vocab) f32."""
+        source = self._top_k_listener
+        if self._source is not None and source is not None and tokens:
+            try:
+                n_top = source.n_top
+                if n_top > 0:
+                    found = [scans.top_k(row, n_top) for row in rows]
+                    pairs = zip(tokens, found, strict=True)
+                    source.observe_top_k([TopKRow(token, top[0].tolist()) for token, top in pairs if top is not None])
+            except Exception as error:
+                self._give_up(error)
+
+    def end(self) -> SpeculationStats:
+        """Let the source see the rest of the sequence, and tell what came of the request."""
+        sources: Sequence[SourceReport] = ()
+        if self._source is not None:
+            try:
+                self._feed()
+                sources = self._source.sources() if isinstance(self._source, ReportingSource) else ()
+            except Exception as error:
+                self._give_up(error)
+        return SpeculationStats(
+            verify_steps=self._verifies,
+            fallback_steps=self._fallbacks,
+            off_steps=self._off,
+            drafted=self._drafted,
+            accepted=self._accepted,
+            bonus=self._bonus,
+            rejected=self._rejected,
+            verify_cost=self._cost,
+            gate=self._gate.state if self._gate is not None else None,
+            estimated_speedup=self._gate.estimated_speedup if self._gate is not None else None,
+            sources=tuple(sources),
+        )
+
+    def _ask(self, max_tokens: int) -> Sequence[int]:
+        assert self._source is not None
+        if self._costs is None or self._priced is None:
+            return self._source.suggest(self._stream, max_tokens)
+        table, n_rows = self._costs.table, self._n_rows
+        return self._priced.suggest_priced(
+            self._stream, max_tokens, lambda probability, most: table.best_length(probability, most, n_rows)
+        )
+
+    def _feed(self) -> None:
+        """Tell the source what was committed since it was last asked."""
+        if self._source is not None and self._n_fed < len(self._stream):
+            committed = self._stream[self._n_fed :]
+            self._n_fed = len(self._stream)
+            self._source.observe(committed)
+
+    def _clear_counts(self) -> None:
+        self._verifies = self._fallbacks = self._off = 0
+        self._drafted = self._accepted = self._bonus = self._rejected = 0
+        self._cost = 0.0
+
+    def _give_up(self, error: Exception) -> None:
+        self._source, self.error = None, error

@@ -1,0 +1,152 @@
+"""The cost gate against traces worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fucina.decoding.speculation.gate import CostGate, Verify
+from fucina.decoding.speculation.options import SpeculationOptions
+from fucina.errors import ConfigError
+
+
+def gate(**options: Any) -> CostGate:
+    return CostGate(SpeculationOptions(**options))
+
+
+def verify(drafted: int, accepted: int, cost: float) -> Verify:
+    return Verify(accepted + 1, accepted, drafted, cost)
+
+
+def test_it_judges_from_two_verifies_with_eight_drafts_on() -> None:
+    g = gate()
+    g.record(verify(7, 0, 3.0))
+    assert g.estimated_speedup is None  # one verify
+    g.record(verify(1, 0, 3.0))
+    assert g.estimated_speedup == pytest.approx(2 / 6)
+    assert g.state == "off"
+    g = gate()
+    g.record(verify(3, 0, 3.0))
+    g.record(verify(4, 0, 3.0))
+    assert (g.estimated_speedup, g.state) == (None, "on")  # seven drafts
+
+
+def test_only_the_last_sixteen_verifies_count() -> None:
+    g = gate()
+    for _ in range(16):
+        g.record(verify(8, 7, 2.0))  # 8 tokens for 2 steps
+    assert g.estimated_speedup == 4.0
+    for n in range(1, 13):
+        g.record(verify(8, 0, 2.0))
+        # 16 - n verifies of 8 tokens and n of one, 2 steps each
+        assert g.estimated_speedup == pytest.approx(((16 - n) * 8 + n) / 32)
+        assert g.state == "on"
+    g.record(verify(8, 0, 2.0))  # 3 * 8 + 13 = 37 tokens for 32 steps
+    g.record(verify(8, 0, 2.0))  # 2 * 8 + 14 = 30
+    assert g.state == "off"
+
+
+def test_on_needs_no_margin_but_a_probe_does() -> None:
+    g = gate(reprobe_after=1)
+    for _ in range(16):
+        g.record(verify(4, 1, 2.0))  # exactly 1.0
+    assert g.state == "on"
+    g.record(verify(4, 0, 2.0))
+    assert g.state == "off"
+    assert g.allows()
+    assert g.state == "probing"
+    for _ in range(4):
+        g.record(verify(4, 1, 2.0))  # 1.0 is not 1.1
+    assert g.state == "off"
+
+
+def test_the_back_off_doubles_up_to_its_limit_and_starts_anew_after_a_passed_probe() -> None:
+    g = gate(reprobe_after=3, reprobe_max=10, probe_steps=2)
+    lose, win = verify(8, 0, 3.0), verify(8, 8, 3.0)
+
+    def steps_until_probe() -> int:
+        n = 1
+        while not g.allows():
+            n += 1
+        assert g.state == "probing"
+        return n
+
+    for expected in (3, 6, 10, 10):
+        g.record(lose)
+        g.record(lose)
+        assert g.state == "off"
+        assert steps_until_probe() == expected
+    g.record(win)
+    assert g.state == "probing"
+    g.record(win)
+    assert g.state == "on"
+    assert g.estimated_speedup == 3.0  # the probe's verifies stay in the window
+    while g.state == "on":
+        g.record(lose)
+    assert steps_until_probe() == 3
+
+
+def test_a_probe_fails_as_soon_as_it_is_known_to_lose() -> None:
+    g = gate(reprobe_after=1, reprobe_max=4)
+    g.record(verify(8, 0, 3.0))
+    g.record(verify(8, 0, 3.0))
+    assert g.allows()
+    g.record(verify(8, 0, 3.0))
+    assert g.state == "probing"  # one verify tells nothing
+    g.record(verify(8, 0, 3.0))
+    assert g.state == "off"  # after two of four
+    assert g.estimated_speedup is None  # the window is empty
+    assert [g.allows() for _ in range(2)] == [False, True]  # the back-off is 2 now
+
+
+def test_a_probe_without_enough_drafts_to_judge_fails() -> None:
+    g = gate(reprobe_after=1, probe_steps=2)
+    g.record(verify(8, 0, 3.0))
+    g.record(verify(8, 0, 3.0))
+    assert g.allows()
+    g.record(verify(2, 2, 1.0))
+    g.record(verify(2, 2, 1.0))
+    assert g.state == "off"
+
+
+def test_the_budget_follows_acceptance() -> None:
+    g = gate(min_speedup=0.0)
+    assert g.budget() == 16
+    g.record(verify(16, 4, 1.0))
+    assert g.budget() == 2 + 4  # ceil(4 * 16 / 16)
+    g.record(verify(16, 1, 1.0))
+    assert g.budget() == 2 + 3  # ceil(5 * 16 / 32) = ceil(2.5)
+    g.record(verify(16, 16, 1.0))
+    assert g.budget() == 2 + 7  # ceil(21 * 16 / 48)
+    g = gate(min_speedup=0.0, min_draft=5)
+    g.record(verify(16, 0, 1.0))
+    assert g.budget() == 5
+    g = gate(min_speedup=0.0, adapt_budget=False)
+    g.record(verify(16, 0, 1.0))
+    assert g.budget() == 16
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_draft", 0),
+        ("min_draft", 0),
+        ("min_draft", 17),
+        ("rate_window", 1),
+        ("min_window_drafted", 0),
+        ("reprobe_after", 0),
+        ("reprobe_after", 2048),
+        ("reprobe_max", 0),
+        ("probe_steps", 0),
+        ("probe_steps", True),
+        ("rate_window", 2.5),
+        ("min_speedup", -0.1),
+        ("min_speedup", float("nan")),
+        ("probe_margin", "much"),
+        ("adapt_budget", 1),
+    ],
+)
+def test_degenerate_options_are_refused_by_name(option: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=option):
+        SpeculationOptions(**{option: value})
