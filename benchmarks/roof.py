@@ -15,7 +15,6 @@ import json
 import platform
 import statistics
 from dataclasses import dataclass
-from pathlib import Path
 
 from fucina.core.cpu import processor_name, usable_cpus
 from fucina.ops.choose import MIXES, describe_machine, measure_multiply_adds, measure_read_bandwidth

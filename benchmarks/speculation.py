@@ -4,8 +4,8 @@ Usage: python benchmarks/speculation.py MODEL [MODEL ...] [--peer-python PYTHON]
            [--threads 2] [--tasks NAME,...] [--no-record]
 
 Tasks that repeat (verbatim repetition, copying a passage, editing code, copying at temperature 0.7, quoting a document
-given as reference) and tasks that do not (a story, a question, a translation). Figures are seconds of decoding per token,
-medians over the repeats; speed-up is without over with. 'allowed' is the speed-up that the cost table, measured at the
+given as reference) and tasks that do not (a story, a question, a translation). Figures are milliseconds of decoding a
+token, medians over the repeats; speed-up is without over with. 'allowed' is the speed-up that the cost table, measured at the
 start, gives at the acceptance that was reached; 'of it' is the share of that. Ids with and without are compared.
 The reference of 'quote' is a document that holds what the model answers without it: the best case of a reference.
 PYTHON is an environment with llama-cpp-python; its column is its own speed-up by prompt lookup over its plain decoding.
@@ -30,10 +30,12 @@ import fucina
 from fucina.engine.completion import Completion
 from fucina.engine.model import Model
 
-PASSAGE = """The harbor of the old town opens to the south. In the morning the boats come back with herring and mackerel, \
-and the women of the market carry the baskets up the stairs. At noon the square is empty, for nobody buys fish in the \
-heat. In the evening the lamps are lit along the quay, the musicians tune their violins, and the children chase the \
-cats between the tables until the bell of the church calls them home."""
+PASSAGE = (
+    "The harbor of the old town opens to the south. In the morning the boats come back with herring and mackerel, and the "
+    "women of the market carry the baskets up the stairs. At noon the square is empty, for nobody buys fish in the heat. "
+    "In the evening the lamps are lit along the quay, the musicians tune their violins, and the children chase the cats "
+    "between the tables until the bell of the church calls them home."
+)
 CODE = """def total(prices, rate):
     result = 0
     for price in prices:
@@ -125,9 +127,7 @@ def run(task: Task, plain: Model, drafting: Model, n_tokens: int, repeats: int) 
         without.append(ask(plain, task.prompt, params))
         with_drafts.append(ask(drafting, task.prompt, params, references=references))
     assert all(answer.ids == first.ids for answer in [*without, *with_drafts]), f"{task.name}: other tokens"
-    plain_s, drafted_s = (
-        statistics.median(1 / answer.timings.decode_tok_per_s for answer in answers) for answers in (without, with_drafts)
-    )
+    plain_s, drafted_s = median_s(without), median_s(with_drafts)
     stats = with_drafts[-1].speculation
     assert stats is not None
     n_plain = stats.fallback_steps + stats.off_steps
@@ -142,6 +142,11 @@ def run(task: Task, plain: Model, drafting: Model, n_tokens: int, repeats: int) 
         "prompt_ids": first.prompt_ids,
         "stats": {**asdict(stats), "sources": [source._asdict() for source in stats.sources]},
     }
+
+
+def median_s(answers: list[Completion]) -> float:
+    """Seconds of a token after the first."""
+    return statistics.median(1 / answer.timings.decode_tok_per_s for answer in answers)
 
 
 def lookup(args: argparse.Namespace, path: str, prompt_ids: list[int], temperature: float) -> float:

@@ -109,7 +109,9 @@ def show_costs(path: Path, machine: Machine) -> None:
     greatest = points[-1][1]
     columns = [("drafts", "cost in plain steps", "pays from", "")]
     for rows, cost in points[1:]:
-        columns.append((str(rows - 1), f"{cost:.2f}", f"{max(cost - 1, 0) / (rows - 1):.0%}", report.bar(cost / greatest)))
+        columns.append(
+            (str(rows - 1), f"{cost:.2f}", f"{max(cost - 1, 0) / (rows - 1):.0%}", report.bar(cost / greatest))
+        )
     report.columns(terminal.stdout(), columns)
     record = {"fucina": __version__, "model": path.name, "machine": describe_machine(), "asked": asdict(machine)}
     print(json.dumps(record | {"rows_and_costs": points}), flush=True)

@@ -97,9 +97,7 @@ def _print_object(
     print(json.dumps(answer.as_object(name, completion), ensure_ascii=False), flush=True)
 
 
-def _speak(
-    model: Model, asked: str | list[dict[str, str]], params: SamplingParams, references: list[str]
-) -> None:
+def _speak(model: Model, asked: str | list[dict[str, str]], params: SamplingParams, references: list[str]) -> None:
     if isinstance(asked, str):
         events = model.stream(asked, params, references=references)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from statistics import median
 from tempfile import NamedTemporaryFile
@@ -77,6 +76,6 @@ def _write(file: Path, content: dict[str, object]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=file.parent, prefix=file.name, delete=False) as fresh:
             json.dump(content, fresh)
-        os.replace(fresh.name, file)
+        Path(fresh.name).replace(file)
     except OSError:
         pass

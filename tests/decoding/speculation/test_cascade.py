@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fucina.decoding.speculation.acceptance import Acceptance
-from fucina.decoding.speculation.cascade import Cascade, Index, SourceReport
+from fucina.decoding.speculation.cascade import Cascade, Index
 from fucina.decoding.speculation.contract import CutListener, PricedSource, TopKListener, TopKRow
 from fucina.decoding.speculation.recycling import Recycling
+from fucina.decoding.speculation.stats import SourceReport
 from fucina.decoding.speculation.suffix_automaton import SuffixAutomaton
 from fucina.errors import TokenOutOfRange
 
