@@ -9,5 +9,6 @@ void bind_cpu(nanobind::module_& m);
 void bind_ops(nanobind::module_& m);
 void bind_text(nanobind::module_& m);
 void bind_pick(nanobind::module_& m);
+void bind_draft(nanobind::module_& m);
 
 }  // namespace fucina::bindings

@@ -23,6 +23,11 @@ FucinaError
 ├── BadLogits                 a model or a processor gave NaN or infinite logits
 ├── AllTokensMasked           the processors left no token to choose
 ├── InvalidDecodeState        history and cache disagree: a bug, never a caller's fault
+├── SpeculationError          an index that drafts come from refused tokens; what is generated does not depend on it
+│   ├── TokenOutOfRange       a token that is no unsigned 32-bit number
+│   ├── StreamTooLong         more tokens than an index holds
+│   ├── IndexDegraded         an append failed, now or before, and the index holds nothing any more
+│   └── IndexFrozen           an append to an index that cursors read
 ├── PullError                 a model could not be fetched or its checksum differs
 └── Closed                    the model, engine or sequence was closed before
 """
@@ -41,6 +46,8 @@ __all__ = [
     "ConfigError",
     "ContextFull",
     "FucinaError",
+    "IndexDegraded",
+    "IndexFrozen",
     "InvalidDecodeState",
     "KvPoolFull",
     "MissingKey",
@@ -50,7 +57,10 @@ __all__ = [
     "NotGguf",
     "PullError",
     "ShapeError",
+    "SpeculationError",
+    "StreamTooLong",
     "TemplateError",
+    "TokenOutOfRange",
     "TruncatedFile",
     "UnknownModel",
     "UnsupportedFamily",
@@ -171,6 +181,26 @@ class AllTokensMasked(FucinaError):
 
 class InvalidDecodeState(FucinaError):
     """History and cache disagree: a bug in Fucina, never a caller's fault. Please report it."""
+
+
+class SpeculationError(FucinaError):
+    """An index that drafts come from refused tokens. What is generated does not depend on it, only how fast."""
+
+
+class TokenOutOfRange(SpeculationError):
+    """A token that is no unsigned 32-bit number."""
+
+
+class StreamTooLong(SpeculationError):
+    """More tokens than an index holds."""
+
+
+class IndexDegraded(SpeculationError):
+    """An append failed, now or before, and the index holds nothing any more."""
+
+
+class IndexFrozen(SpeculationError):
+    """An append to an index that cursors read."""
 
 
 class PullError(FucinaError):

@@ -1,6 +1,5 @@
 // What an index of drafts keeps: growing arrays and a hash table of transitions, both of plain numbers.
-// Memory is asked of a function, so that a test can refuse it. It grows in
-// small steps: long streams waste little.
+// Memory is asked of a function, so that a test can refuse it. It grows in small steps: long streams waste little.
 #pragma once
 
 #include <sys/mman.h>
@@ -46,7 +45,6 @@ class Array {
       const std::size_t capacity = capacity_ == 0 ? kFirstCapacity : capacity_ + capacity_ / 8;
       void* items = reallocate_(items_, capacity * sizeof(T));
       if (items == nullptr) throw std::bad_alloc();
-      advise_large_pages(items, capacity * sizeof(T));
       items_ = static_cast<T*>(items);
       capacity_ = capacity;
     }
@@ -73,13 +71,14 @@ class Array {
 };
 
 // One transition, and the token of the state's next one: its transitions are a list, which ends at the one whose next
-// token is its own. Nothing leads to the root, state 0: a target of 0 marks an empty slot, and every token is a valid key.
+// token is its own. Nothing leads to the root, state 0: a target of 0 marks an empty slot, and every token is a valid
+// key.
 struct Transition {
   std::uint32_t state, token, target, next_token;
 };
 
-// (state, token) -> target, by open addressing with linear probing. A key's place is its hash times the number of slots,
-// so that keys keep their order when the table grows, and moving them all is one pass over both tables.
+// (state, token) -> target, by open addressing with linear probing. A key's place is its hash times the number of
+// slots, so that keys keep their order when the table grows, and moving them all is one pass over both tables.
 class Transitions {
  public:
   explicit Transitions(Reallocate reallocate) : reallocate_(reallocate) {}

@@ -14,7 +14,9 @@ SuffixAutomaton::SuffixAutomaton(std::size_t max_tokens, Reallocate reallocate)
     : max_tokens_(std::min(max_tokens, kMostTokens)),
       tokens_(reallocate),
       states_(reallocate),
-      transitions_(reallocate) {}
+      transitions_(reallocate) {
+  states_.push({kRoot, 0, 0, 0});
+}
 
 Taken SuffixAutomaton::append(std::span<const std::uint32_t> tokens) {
   if (degraded_) return Taken::degraded;
@@ -24,7 +26,6 @@ Taken SuffixAutomaton::append(std::span<const std::uint32_t> tokens) {
     return Taken::stream_too_long;
   }
   try {
-    if (states_.size() == 0) states_.push({kRoot, 0, 0, 0});
     for (std::size_t i = 0; i < tokens.size(); i++) {
       // the next state's number is known, and so is where its first transition will lie
       if (i + 1 < tokens.size()) {
@@ -102,7 +103,8 @@ void SuffixAutomaton::extend(std::uint32_t token) {
   }
 }
 
-// Take out of a state the strings no longer than the parent's and the token: they occur at the end, too, and it does not.
+// Take out of a state the strings no longer than the parent's and the token: they occur at the end, too, and it does
+// not.
 std::uint32_t SuffixAutomaton::split(std::uint32_t state, std::uint32_t parent, std::uint32_t token,
                                      std::uint32_t end) {
   const State whole = states_[state];

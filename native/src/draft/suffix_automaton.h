@@ -10,10 +10,18 @@
 
 namespace fucina::draft {
 
-inline constexpr std::size_t kMostTokens = std::size_t{1} << 29;  // so that states and transitions are counted in 32 bits
+inline constexpr std::size_t kMostTokens = std::size_t{1}
+                                           << 29;  // so that states and transitions are counted in 32 bits
 
 // What became of an append. Every failure but `frozen` poisons: the index would lack a part of its stream.
-enum class Taken : int { yes = 0, token_out_of_range = 1, stream_too_long = 2, no_memory = 3, degraded = 4, frozen = 5 };
+enum class Taken : int {
+  yes = 0,
+  token_out_of_range = 1,
+  stream_too_long = 2,
+  no_memory = 3,
+  degraded = 4,
+  frozen = 5
+};
 
 // A matched suffix: the state that recognizes it, and its length.
 struct Match {
@@ -22,6 +30,7 @@ struct Match {
 
 class SuffixAutomaton {
  public:
+  // Throws std::bad_alloc.
   explicit SuffixAutomaton(std::size_t max_tokens = kMostTokens, Reallocate reallocate = std::realloc);
 
   Taken append(std::span<const std::uint32_t> tokens);
@@ -41,9 +50,7 @@ class SuffixAutomaton {
   std::span<const std::uint32_t> tokens() const { return {tokens_.data(), tokens_.size()}; }
   std::size_t n_states() const { return states_.size(); }
   std::size_t n_transitions() const { return transitions_.size(); }
-  std::size_t n_bytes() const {
-    return tokens_.n_bytes() + states_.n_bytes() + transitions_.n_bytes();
-  }
+  std::size_t n_bytes() const { return tokens_.n_bytes() + states_.n_bytes() + transitions_.n_bytes(); }
 
  private:
   // len: of the longest string of the state. link: the state of its longest suffix that occurs elsewhere too. sample:
