@@ -40,24 +40,47 @@ class AutomatonCore(Protocol):
     """
 
     @property
-    def match_length(self) -> int: ...
+    def match_length(self) -> int:
+        """See SuffixAutomaton."""
+
     @property
-    def last_token(self) -> int | None: ...
+    def last_token(self) -> int | None:
+        """See SuffixAutomaton."""
+
     @property
-    def n_tokens(self) -> int: ...
+    def n_tokens(self) -> int:
+        """See SuffixAutomaton."""
+
     @property
-    def n_states(self) -> int: ...
+    def n_states(self) -> int:
+        """See SuffixAutomaton."""
+
     @property
-    def n_transitions(self) -> int: ...
+    def n_transitions(self) -> int:
+        """See SuffixAutomaton."""
+
     @property
-    def n_bytes(self) -> int: ...
+    def n_bytes(self) -> int:
+        """See SuffixAutomaton."""
+
     @property
-    def is_degraded(self) -> bool: ...
-    def append(self, tokens: Sequence[int]) -> int: ...
-    def step(self, tokens: Sequence[int], max_tokens: int) -> tuple[int, int, list[int]]: ...
-    def draft(self, max_tokens: int) -> list[int]: ...
-    def freeze(self) -> None: ...
-    def cursor(self) -> Cursor: ...
+    def is_degraded(self) -> bool:
+        """See SuffixAutomaton."""
+
+    def append(self, tokens: Sequence[int]) -> int:
+        """Take the tokens; see above for the answer."""
+
+    def step(self, tokens: Sequence[int], max_tokens: int) -> tuple[int, int, list[int]]:
+        """Append; return what that answers, and then match_length and draft(max_tokens)."""
+
+    def draft(self, max_tokens: int) -> list[int]:
+        """See SuffixAutomaton."""
+
+    def freeze(self) -> None:
+        """Take no more tokens."""
+
+    def cursor(self) -> Cursor:
+        """See FrozenIndex."""
 
 
 def open_automaton(max_tokens: int = MAX_TOKENS) -> AutomatonCore:
