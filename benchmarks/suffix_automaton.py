@@ -3,10 +3,10 @@
 Usage: python benchmarks/suffix_automaton.py [--tokens 1000000] [--no-record]
 Four kinds of streams: of 50,000 tokens, uniform and as frequent as words are (Zipf's law, the nth in 1/n), of 5, and of
 2 tokens. Appended in blocks of 1000 (a prompt, a document) and one by one with a draft of 8 each (decoding). Bytes are
-those that the index holds: at the end, and the most a token after any block from 10,000 tokens on; while its table moves
-into one a third larger, both are there. A cold step comes after 32 MB were read, which push the index out of the caches,
-as a model's weights do. Prints a card and one JSON line, last, and appends that to
-benchmarks/records/suffix_automaton.jsonl.
+what the index holds: at the end, and the most a token after any block from 10,000 tokens on; while its table moves to
+one a third larger, both are there. A cold step comes after 32 MB were read, which push the index out of the caches, as
+a model's weights do. Prints a card and one JSON line, last, and appends that to the records
+(benchmarks/records/suffix_automaton.jsonl).
 """
 
 from __future__ import annotations
