@@ -44,7 +44,8 @@ def main() -> None:
         "tokens": args.tokens,
     }
     print(
-        f"{'stream':<12}{'ns, blocks':>12}{'ns, steps':>12}{'us, cold':>10}{'bytes':>8}{'most':>8}{'states':>8}{'edges':>8}"
+        f"{'stream':<12}{'ns, blocks':>12}{'ns, steps':>12}{'us, cold':>10}"
+        f"{'bytes':>8}{'most':>8}{'states':>8}{'edges':>8}"
     )
     for name, tokens in streams(args.tokens):
         row = measured(tokens)
