@@ -5,8 +5,9 @@ Usage: python benchmarks/speculation.py MODEL [MODEL ...] [--peer-python PYTHON]
 
 Tasks that repeat (verbatim repetition, copying a passage, editing code, copying at temperature 0.7, quoting a document
 given as reference) and tasks that do not (a story, a question, a translation). Figures are milliseconds of decoding a
-token, medians over the repeats; speed-up is without over with. 'allowed' is the speed-up that the cost table, measured at the
-start, gives at the acceptance that was reached; 'of it' is the share of that. Ids with and without are compared.
+token, medians over the repeats, each by a model just loaded, which has learned nothing from the last one; speed-up is
+without over with. 'allowed' is the speed-up that the cost table gives at the acceptance that was reached; 'of it' is
+the share of that. Ids with and without are compared. The table is measured anew at the start.
 The reference of 'quote' is a document that holds what the model answers without it: the best case of a reference.
 PYTHON is an environment with llama-cpp-python; its column is its own speed-up by prompt lookup over its plain decoding.
 Prints a table and one JSON line a model, last, and appends those to benchmarks/records/speculation.jsonl.
@@ -15,11 +16,11 @@ Prints a table and one JSON line a model, last, and appends those to benchmarks/
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import statistics
 import subprocess
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,12 @@ from roof import machine
 
 import fucina
 from fucina.engine.completion import Completion
-from fucina.engine.model import Model
 
 PASSAGE = (
-    "The harbor of the old town opens to the south. In the morning the boats come back with herring and mackerel, and the "
-    "women of the market carry the baskets up the stairs. At noon the square is empty, for nobody buys fish in the heat. "
-    "In the evening the lamps are lit along the quay, the musicians tune their violins, and the children chase the cats "
-    "between the tables until the bell of the church calls them home."
+    "The harbor of the old town opens to the south. In the morning the boats come back with herring and mackerel, and "
+    "the women of the market carry the baskets up the stairs. At noon the square is empty, for nobody buys fish in the "
+    "heat. In the evening the lamps are lit along the quay, the musicians tune their violins, and the children chase "
+    "the cats between the tables until the bell of the church calls them home."
 )
 CODE = """def total(prices, rate):
     result = 0
@@ -55,24 +55,43 @@ def average(prices, rate):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A prompt; raw ones are continued, the others are a user's message."""
+    """What a user asks, and a text to go on with that amounts to the same, for models without a chat template."""
 
     name: str
-    prompt: str
-    raw: bool = False
+    message: str | None
+    text: str
     temperature: float = 0.0
     quotes: bool = False
 
 
+COPY = f"Repeat this text word for word, and nothing else:\n\n{PASSAGE}"
+COPY_TEXT = f"A text:\n\n{PASSAGE}\n\nThe same text once more:\n\nThe harbor of"
+GRAVITY = "What is gravity, and who described it first?"
 TASKS = [
-    Task("repetition", "The quick brown fox jumps over the lazy dog.\n" * 8, raw=True),
-    Task("copy", f"Repeat this text word for word, and nothing else:\n\n{PASSAGE}"),
-    Task("edit", f"Rename the variable result to amount in this code and print all of it:\n\n```python\n{CODE}```"),
-    Task("copy at 0.7", f"Repeat this text word for word, and nothing else:\n\n{PASSAGE}", temperature=0.7),
-    Task("quote", "What is gravity, and who described it first?", quotes=True),
-    Task("story", "Write a short story about a lighthouse keeper who finds a letter in a bottle."),
-    Task("question", "Why is the sky blue in the day and red in the evening?"),
-    Task("translation", "Translate to French: The weather is fine today, so we will walk along the river to the mill."),
+    Task("repetition", None, "The quick brown fox jumps over the lazy dog.\n" * 8),
+    Task("copy", COPY, COPY_TEXT),
+    Task(
+        "edit",
+        f"Rename the variable result to amount in this code and print all of it:\n\n```python\n{CODE}```",
+        f"With result:\n\n```python\n{CODE}```\n\nWith result renamed to amount:\n\n```python\n",
+    ),
+    Task("copy at 0.7", COPY, COPY_TEXT, temperature=0.7),
+    Task("quote", GRAVITY, f"Question: {GRAVITY}\nAnswer:", quotes=True),
+    Task(
+        "story",
+        "Write a short story about a lighthouse keeper who finds a letter in a bottle.",
+        "The lighthouse keeper found a letter in a bottle, and",
+    ),
+    Task(
+        "question",
+        "Why is the sky blue in the day and red in the evening?",
+        "The sky is blue in the day and red in the evening because",
+    ),
+    Task(
+        "translation",
+        "Translate to French: The weather is fine today, so we will walk along the river to the mill.",
+        "English: The weather is fine today, so we will walk along the river to the mill.\nFrench:",
+    ),
 ]
 
 
@@ -90,23 +109,20 @@ def main() -> None:
     names = args.tasks.split(",") if args.tasks else [task.name for task in TASKS]
     lines = []
     for path in args.models:
-        with (
-            fucina.load(path, threads=args.threads, speculation=False) as plain,
-            fucina.load(path, threads=args.threads) as drafting,
-        ):
-            costs = drafting.measure_pass_costs()
-            print(f"\n{Path(path).name}, {args.threads} threads, {args.tokens} tokens, {args.repeats} repeats")
-            print("cost of k drafts: " + "  ".join(f"{rows - 1}: {cost:.2f}" for rows, cost in costs[1:]) + "\n")
-            print(f"{'':12s}{'plain ms':>9s}{'ms':>7s}{'speed-up':>10s}{'allowed':>9s}{'of it':>7s}  drafts", end="")
-            print("   llama.cpp" if args.peer_python else "")
-            results = {}
-            for task in (task for task in TASKS if task.name in names):
-                result = run(task, plain, drafting, args.tokens, args.repeats)
-                if args.peer_python:
-                    result["lookup_speedup"] = lookup(args, path, result.pop("prompt_ids"), task.temperature)
-                result.pop("prompt_ids", None)
-                show(task, result)
-                results[task.name] = result
+        with fucina.load(path, threads=args.threads) as model:
+            costs = model.measure_pass_costs()
+        print(f"\n{Path(path).name}, {args.threads} threads, {args.tokens} tokens, {args.repeats} repeats")
+        print("cost of k drafts: " + "  ".join(f"{rows - 1}: {cost:.2f}" for rows, cost in costs[1:]) + "\n")
+        print(f"{'':12s}{'plain ms':>9s}{'ms':>7s}{'speed-up':>10s}{'allowed':>9s}{'of it':>7s}  drafts", end="")
+        print("   llama.cpp" if args.peer_python else "")
+        results = {}
+        for task in (task for task in TASKS if task.name in names):
+            result = run(task, path, args)
+            prompt_ids = result.pop("prompt_ids")
+            if args.peer_python:
+                result["lookup_speedup"] = lookup(args, path, prompt_ids, task.temperature)
+            show(task, result)
+            results[task.name] = result
         about = {"date": datetime.date.today().isoformat(), "machine": machine(), "threads": args.threads}
         told = {"model": Path(path).name, "tokens": args.tokens, "repeats": args.repeats, "costs": costs}
         lines.append(json.dumps(about | told | {"tasks": results}, sort_keys=True))
@@ -116,17 +132,16 @@ def main() -> None:
     print("\n".join(["", *lines]))
 
 
-def run(task: Task, plain: Model, drafting: Model, n_tokens: int, repeats: int) -> dict[str, Any]:
+def run(task: Task, path: str, args: argparse.Namespace) -> dict[str, Any]:
     """Time one task with and without speculation, in turns."""
-    params = fucina.SamplingParams(max_tokens=n_tokens, temperature=task.temperature, seed=1)
-    ask: Callable[..., Completion] = Model.generate if task.raw else Model.chat
-    first = ask(plain, task.prompt, params)
+    params = fucina.SamplingParams(max_tokens=args.tokens, temperature=task.temperature, seed=1)
+    first = answer(task, path, args.threads, params, speculation=False)
     references = [f"{PASSAGE}\n\n{first.text}\n\n{CODE}"] if task.quotes else []
     without, with_drafts = [], []
-    for _ in range(repeats):
-        without.append(ask(plain, task.prompt, params))
-        with_drafts.append(ask(drafting, task.prompt, params, references=references))
-    assert all(answer.ids == first.ids for answer in [*without, *with_drafts]), f"{task.name}: other tokens"
+    for _ in range(args.repeats):
+        without.append(answer(task, path, args.threads, params, speculation=False))
+        with_drafts.append(answer(task, path, args.threads, params, speculation=True, references=references))
+    assert all(other.ids == first.ids for other in [*without, *with_drafts]), f"{task.name}: other tokens"
     plain_s, drafted_s = median_s(without), median_s(with_drafts)
     stats = with_drafts[-1].speculation
     assert stats is not None
@@ -144,9 +159,19 @@ def run(task: Task, plain: Model, drafting: Model, n_tokens: int, repeats: int) 
     }
 
 
+def answer(task: Task, path: str, threads: int, params: fucina.SamplingParams, **options: Any) -> Completion:
+    """One answer of a model just loaded."""
+    references = options.pop("references", [])
+    with fucina.load(path, threads=threads, **options) as model:
+        if task.message is not None:
+            with contextlib.suppress(fucina.TemplateError):
+                return model.chat(task.message, params, references=references)
+        return model.generate(task.text, params, references=references)
+
+
 def median_s(answers: list[Completion]) -> float:
     """Seconds of a token after the first."""
-    return statistics.median(1 / answer.timings.decode_tok_per_s for answer in answers)
+    return statistics.median(1 / one.timings.decode_tok_per_s for one in answers)
 
 
 def lookup(args: argparse.Namespace, path: str, prompt_ids: list[int], temperature: float) -> float:

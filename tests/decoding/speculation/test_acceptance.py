@@ -12,27 +12,38 @@ from fucina.decoding.speculation.mute import Mute
 KINDS: list[Kind] = ["conversation", "reference", "recycling"]
 
 
-def test_the_start_is_optimistic() -> None:
+def test_before_anything_is_known_longer_matches_are_trusted_more() -> None:
     acceptance = Acceptance()
-    assert [acceptance.probability(kind, 2) for kind in KINDS] == pytest.approx([0.8, 0.8, 0.4], abs=1e-12)
+    for kind in ("conversation", "reference"):
+        found = [acceptance.probability(kind, match) for match in (2, 3, 4, 5, 8, 9, 16, 17)]
+        assert found == pytest.approx([0.5, 0.65, 0.65, 0.8, 0.8, 0.9, 0.9, 0.9], abs=1e-12)
+    assert acceptance.probability("recycling", 0) == pytest.approx(0.25, abs=1e-12)
+
+
+def test_guesses_count_that_were_never_tried() -> None:
+    acceptance = Acceptance()
+    acceptance.count("recycling", 0, 3, 5)
+    assert acceptance.probability("recycling", 0) == pytest.approx((3 + 1) / (5 + 4), abs=1e-12)
+    acceptance.count("recycling", 0, 0, 0)
+    assert acceptance.probability("recycling", 0) == pytest.approx((3 + 1) / (5 + 4), abs=1e-12)
 
 
 def test_by_hand() -> None:
-    # The prior of recycling counts for 4 tokens of which 1.6 were right. What a token leaves of the older ones: 0.97.
+    # The prior of recycling counts for 4 tokens of which 1 was right. What a token leaves of the older ones: 0.97.
     acceptance = Acceptance()
     # drafted  right    hits                        hits + misses
     # 3        1        1                           2
     acceptance.record("recycling", 0, 1, 3)
-    assert acceptance.probability("recycling", 0) == pytest.approx((1 + 1.6) / (2 + 4), abs=1e-12)
+    assert acceptance.probability("recycling", 0) == pytest.approx((1 + 1) / (2 + 4), abs=1e-12)
     # 8        0        0.97                        2 * 0.97 + 1
     acceptance.record("recycling", 0, 0, 8)
-    assert acceptance.probability("recycling", 0) == pytest.approx((0.97 + 1.6) / (2.94 + 4), abs=1e-12)
+    assert acceptance.probability("recycling", 0) == pytest.approx((0.97 + 1) / (2.94 + 4), abs=1e-12)
     # 2        2        0.97 * 0.97**2 + 2          2.94 * 0.97**2 + 2
     acceptance.record("recycling", 0, 2, 2)
-    assert acceptance.probability("recycling", 0) == pytest.approx((2.912673 + 1.6) / (4.766246 + 4), abs=1e-12)
+    assert acceptance.probability("recycling", 0) == pytest.approx((2.912673 + 1) / (4.766246 + 4), abs=1e-12)
     # refused           2.912673 * 0.99             4.766246 * 0.99
     acceptance.refuse("recycling", 0)
-    assert acceptance.probability("recycling", 0) == pytest.approx((2.88354627 + 1.6) / (4.71858354 + 4), abs=1e-12)
+    assert acceptance.probability("recycling", 0) == pytest.approx((2.88354627 + 1) / (4.71858354 + 4), abs=1e-12)
 
 
 def test_an_empty_record_says_nothing() -> None:
@@ -69,7 +80,7 @@ def test_what_is_long_ago_is_forgotten_and_the_refused_get_another_chance() -> N
     assert poor < 0.4
     for _ in range(1000):
         acceptance.refuse("conversation", 20)
-    assert 0.79 < acceptance.probability("conversation", 20) < 0.8
+    assert 0.89 < acceptance.probability("conversation", 20) < 0.9
 
 
 records = st.tuples(st.integers(0, 70), st.integers(0, 70)).map(sorted)

@@ -287,17 +287,22 @@ def test_acceptance_is_learned_by_source_and_match() -> None:
     trace = Trace(2)
     trace.suggest()  # six drafted: two hits, one miss
     trace.observe(100, 101, 9)
-    assert trace.acceptance.probability("conversation", 2) == pytest.approx((2 + 3.2) / (3 + 4), abs=1e-12)
+    assert trace.acceptance.probability("conversation", 2) == pytest.approx((2 + 2) / (3 + 4), abs=1e-12)
     trace.conversation.match_length = 7
     trace.suggest(5)  # the sequence ended inside the draft: two hits, no miss
     trace.observe(100, 101)
     assert trace.acceptance.probability("conversation", 7) == pytest.approx((2 + 3.2) / (2 + 4), abs=1e-12)
-    trace.conversation.match_length = 0
-    trace.recycling.observe(101, [102])
-    trace.suggest(5)  # one drafted, and wrong
-    trace.observe(9)
-    assert trace.acceptance.probability("recycling", 0) == pytest.approx((0 + 1.6) / (1 + 4), abs=1e-12)
-    assert trace.acceptance.probability("reference", 2) == pytest.approx(0.8, abs=1e-12)
+    assert trace.acceptance.probability("reference", 2) == pytest.approx(0.5, abs=1e-12)
+
+
+def test_what_recycling_would_have_drafted_counts_whether_it_was_asked_or_not() -> None:
+    trace = Trace(0)  # whose stream is [1], and 400 follows 1
+    # pairs of 1 5 1 5 1: 1-5 where 400 was known, 5-1 where nothing was, 1-5 and 5-1 as known: two of three
+    trace.observe(5, 1, 5, 1)
+    assert trace.acceptance.probability("recycling", 0) == pytest.approx((2 + 1) / (3 + 4), abs=1e-12)
+    assert trace.suggest(1) == [5]
+    trace.observe(7)  # 1-5 is known, 1-7 came: counted once, although it was drafted too
+    assert trace.acceptance.probability("recycling", 0) == pytest.approx((2 * 0.97 + 1) / (3 * 0.97 + 1 + 4), abs=1e-12)
 
 
 def test_a_source_that_is_mostly_wrong_is_muted_and_asked_again() -> None:
@@ -365,14 +370,14 @@ def test_the_price_decides_how_much_is_drafted() -> None:
     trace = Trace(2)
     answers = [3, 99, 0, 5, 0, 0, -1, 2]
     #   asked: probability, most   answer   drafted
-    # 1 0.8, 6                     3        100 101 102
-    # 2 0.8, 6                     99       100..105
-    # 3 0.8, 6 / 0.4, 8            0 / 5    400..404: the match is refused, the recycled are asked
-    # 4 0.8, 6 / 0.4, 8            0 / 0    nothing
-    # 5 0.8, 4 / 0.4, 4            -1 / 2   400 401
+    # 1 0.5, 6                     3        100 101 102
+    # 2 0.5, 6                     99       100..105
+    # 3 0.5, 6 / 0.25, 8           0 / 5    400..404: the match is refused, the recycled are asked
+    # 4 0.5, 6 / 0.25, 8           0 / 0    nothing
+    # 5 0.5, 4 / 0.25, 4           -1 / 2   400 401
     drafts = [trace.cascade.suggest_priced([1], most, best_length) for most in (16, 16, 16, 16, 4)]
     assert drafts == [[100, 101, 102], [*range(100, 106)], [*range(400, 405)], [], [400, 401]]
-    assert asked == [(0.8, 6), (0.8, 6), (0.8, 6), (0.4, 8), (0.8, 6), (0.4, 8), (0.8, 4), (0.4, 4)]
+    assert asked == [(0.5, 6), (0.5, 6), (0.5, 6), (0.25, 8), (0.5, 6), (0.25, 8), (0.5, 4), (0.25, 4)]
     assert trace.cascade.suggest_priced([1], 0, best_length) == []
     assert len(asked) == 8
 

@@ -134,3 +134,11 @@ def test_a_matrix_that_is_not_written_takes_no_memory() -> None:
     recycling = Recycling(4_000_000)  # 128 MB
     assert recycling.chain(3, 4) == []
     assert (resident_pages() - before) * 4096 < 16_000_000
+
+
+def test_it_tells_how_often_the_front_was_right() -> None:
+    recycling = Recycling(VOCAB)
+    assert recycling.observe(None, [1, 2, 1, 2]) == (1, 1)  # 1-2 and 2-1 are new, 1-2 is known
+    assert recycling.observe(2, [3]) == (0, 1)  # 2-1 was known
+    assert recycling.observe(2, [1, 2, 3]) == (1, 3)  # 2-1 was not in front, 1-2 was, 2-3 was no longer
+    assert recycling.observe(None, [7]) == (0, 0)

@@ -7,7 +7,12 @@ from typing import Literal
 #: Where a draft came from: a stream that is searched for the longest match, or the recycled candidates.
 Kind = Literal["conversation", "reference", "recycling"]
 
-_PRIORS: dict[Kind, float] = {"conversation": 0.8, "reference": 0.8, "recycling": 0.4}
+_OF_A_MATCH = (0.5, 0.65, 0.8, 0.9, 0.9)
+_PRIORS: dict[Kind, tuple[float, ...]] = {
+    "conversation": _OF_A_MATCH,
+    "reference": _OF_A_MATCH,
+    "recycling": (0.25,) * len(_OF_A_MATCH),
+}
 #: How many tokens the prior counts for. It does not fade, so no source is ever written off for good.
 _PRIOR_WEIGHT = 4.0
 #: What a token leaves of the memory of those before it: about the last 33 count.
@@ -15,7 +20,7 @@ _FADE = 0.97
 #: What a refusal leaves: a source thought too poor to be asked is given another chance after some hundred steps.
 _REFUSED_FADE = 0.99
 _LOWEST, _HIGHEST = 0.02, 0.98
-_N_BUCKETS = 5
+_N_BUCKETS = len(_OF_A_MATCH)
 
 
 class Acceptance:
@@ -25,7 +30,7 @@ class Acceptance:
     """
 
     def __init__(self) -> None:
-        self._counts = {kind: [_Counts(prior) for _ in range(_N_BUCKETS)] for kind, prior in _PRIORS.items()}
+        self._counts = {kind: [_Counts(prior) for prior in priors] for kind, priors in _PRIORS.items()}
 
     def probability(self, kind: Kind, match_length: int) -> float:
         """Estimate the probability that a token is right when those before it were; within [0.02, 0.98]."""
@@ -38,7 +43,10 @@ class Acceptance:
         The tokens behind the first wrong one say nothing.
         """
         assert 0 <= n_right <= n_tried, (n_right, n_tried)
-        n_telling = n_right + (n_right < n_tried)
+        self.count(kind, match_length, n_right, n_right + (n_right < n_tried))
+
+    def count(self, kind: Kind, match_length: int, n_right: int, n_telling: int) -> None:
+        """Learn that of `n_telling` guesses `n_right` were right, whether they were tried or not."""
         fade = _FADE**n_telling
         counts = self._counts[kind][_bucket(match_length)]
         counts.hits = counts.hits * fade + n_right

@@ -122,7 +122,8 @@ class Cascade:
         n_committed = len(committed)
         self._conversation.mute.count_down(n_committed)
         self._recycled.mute.count_down(n_committed)
-        self._recycling.observe(self._stream[-1] if self._stream else None, committed)
+        recycled = self._recycling.observe(self._stream[-1] if self._stream else None, committed)
+        self._acceptance.count("recycling", 0, *recycled)
         self._stream.extend(committed)
         self._append(committed)
         for reference in self._references:
@@ -214,8 +215,9 @@ class Cascade:
         while n_right < n_compared and pending[n_right] == committed[n_right]:
             n_right += 1
         source.mute.record(n_right, len(pending))
-        # Where the sequence ended inside the draft, the tokens behind its end were not wrong.
-        self._acceptance.record(source.kind, self._pending_match, n_right, n_compared)
+        if source is not self._recycled:  # whose guesses are counted whether they are tried or not
+            # Where the sequence ended inside the draft, the tokens behind its end were not wrong.
+            self._acceptance.record(source.kind, self._pending_match, n_right, n_compared)
 
     def _append(self, committed: Sequence[int]) -> None:
         """Add to the conversation's index. If that fails, the other sources go on without it."""

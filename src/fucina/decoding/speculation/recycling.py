@@ -32,21 +32,28 @@ class Recycling:
             row = [id_ + 1 for id_ in ids if 0 <= id_ < vocab][:N_CANDIDATES]
             _ROW.pack_into(self._slots, token * _ROW_BYTES, *row, *(0,) * (N_CANDIDATES - len(row)))
 
-    def observe(self, previous: int | None, committed: Sequence[int]) -> None:
+    def observe(self, previous: int | None, committed: Sequence[int]) -> tuple[int, int]:
         """Move each committed token to the front of the row of the one before it; the least likely one drops out.
 
         `previous` is the token before the first, or None. The matrix serves many sequences, so each tells its own.
+        Returns how many of these tokens were in front already, and of how many one was: what drafting them would give.
         """
         slots, vocab = self._slots, self.vocab
+        n_right = n_known = 0
         before = -1 if previous is None else previous
         for token in committed:
             if 0 <= before < vocab and 0 <= token < vocab:
                 start = before * N_CANDIDATES
-                if slots[start] != token + 1:
-                    if slots[start]:
+                front = slots[start]
+                n_known += front != 0
+                if front == token + 1:
+                    n_right += 1
+                else:
+                    if front:
                         self._make_room(start, token + 1)
                     slots[start] = token + 1
             before = token
+        return n_right, n_known
 
     def candidates(self, token: int) -> list[int]:
         """Return what is known to follow `token`, best first; nothing for an impossible one."""
