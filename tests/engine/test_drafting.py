@@ -66,8 +66,8 @@ def test_wrong_drafts_cost_rows_only() -> None:
 def test_the_source_sees_the_prompt_then_every_token_once() -> None:
     source = Told(lambda done, _: TEXT[done : done + 3])
     run(new_engine(), source, max_tokens=20)
-    assert source.observed[0] == PROMPT
-    assert [token for part in source.observed[1:] for token in part] == TEXT[:20]
+    assert source.observed[0] == [*PROMPT, TEXT[0]]  # before it is asked for the first time
+    assert [token for part in source.observed for token in part] == [*PROMPT, *TEXT[:20]]
     assert all(1 <= len(part) <= 4 for part in source.observed[1:])
 
 
