@@ -5,7 +5,7 @@ Usage: python benchmarks/speculation.py MODEL [MODEL ...] [--peer-python PYTHON]
 
 Tasks that repeat (verbatim repetition, copying a passage, editing code, copying at temperature 0.7, quoting a document
 given as reference) and tasks that do not (a story, a question, a translation). Figures are milliseconds of decoding a
-token, medians over the repeats, each by a model just loaded, which has learned nothing from the last one; speed-up is
+token, medians over the repeats, before each of which what the last one taught is forgotten; speed-up is
 without over with. 'allowed' is the speed-up that the cost table gives at the acceptance that was reached; 'of it' is
 the share of that. Ids with and without are compared. The table is measured anew at the start.
 The reference of 'quote' is a document that holds what the model answers without it: the best case of a reference.
@@ -29,6 +29,7 @@ from roof import machine
 
 import fucina
 from fucina.engine.completion import Completion
+from fucina.engine.model import Model
 
 PASSAGE = (
     "The harbor of the old town opens to the south. In the morning the boats come back with herring and mackerel, and "
@@ -111,18 +112,18 @@ def main() -> None:
     for path in args.models:
         with fucina.load(path, threads=args.threads) as model:
             costs = model.measure_pass_costs()
-        print(f"\n{Path(path).name}, {args.threads} threads, {args.tokens} tokens, {args.repeats} repeats")
-        print("cost of k drafts: " + "  ".join(f"{rows - 1}: {cost:.2f}" for rows, cost in costs[1:]) + "\n")
-        print(f"{'':12s}{'plain ms':>9s}{'ms':>7s}{'speed-up':>10s}{'allowed':>9s}{'of it':>7s}  drafts", end="")
-        print("   llama.cpp" if args.peer_python else "")
-        results = {}
-        for task in (task for task in TASKS if task.name in names):
-            result = run(task, path, args)
-            prompt_ids = result.pop("prompt_ids")
-            if args.peer_python:
-                result["lookup_speedup"] = lookup(args, path, prompt_ids, task.temperature)
-            show(task, result)
-            results[task.name] = result
+            print(f"\n{Path(path).name}, {args.threads} threads, {args.tokens} tokens, {args.repeats} repeats")
+            print("cost of k drafts: " + "  ".join(f"{rows - 1}: {cost:.2f}" for rows, cost in costs[1:]) + "\n")
+            print(f"{'':12s}{'plain ms':>9s}{'ms':>7s}{'speed-up':>10s}{'allowed':>9s}{'of it':>7s}  drafts", end="")
+            print("   llama.cpp" if args.peer_python else "")
+            results = {}
+            for task in (task for task in TASKS if task.name in names):
+                result = run(task, model, args.tokens, args.repeats)
+                prompt_ids = result.pop("prompt_ids")
+                if args.peer_python:
+                    result["lookup_speedup"] = lookup(args, path, prompt_ids, task.temperature)
+                show(task, result)
+                results[task.name] = result
         about = {"date": datetime.date.today().isoformat(), "machine": machine(), "threads": args.threads}
         told = {"model": Path(path).name, "tokens": args.tokens, "repeats": args.repeats, "costs": costs}
         lines.append(json.dumps(about | told | {"tasks": results}, sort_keys=True))
@@ -132,15 +133,16 @@ def main() -> None:
     print("\n".join(["", *lines]))
 
 
-def run(task: Task, path: str, args: argparse.Namespace) -> dict[str, Any]:
+def run(task: Task, model: Model, n_tokens: int, repeats: int) -> dict[str, Any]:
     """Time one task with and without speculation, in turns."""
-    params = fucina.SamplingParams(max_tokens=args.tokens, temperature=task.temperature, seed=1)
-    first = answer(task, path, args.threads, params, speculation=False)
+    params = fucina.SamplingParams(max_tokens=n_tokens, temperature=task.temperature, seed=1)
+    first = answer(task, model, params, speculate=False)
     references = [f"{PASSAGE}\n\n{first.text}\n\n{CODE}"] if task.quotes else []
     without, with_drafts = [], []
-    for _ in range(args.repeats):
-        without.append(answer(task, path, args.threads, params, speculation=False))
-        with_drafts.append(answer(task, path, args.threads, params, speculation=True, references=references))
+    for _ in range(repeats):
+        without.append(answer(task, model, params, speculate=False))
+        model.forget_drafts()
+        with_drafts.append(answer(task, model, params, references=references))
     assert all(other.ids == first.ids for other in [*without, *with_drafts]), f"{task.name}: other tokens"
     plain_s, drafted_s = median_s(without), median_s(with_drafts)
     stats = with_drafts[-1].speculation
@@ -159,14 +161,12 @@ def run(task: Task, path: str, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def answer(task: Task, path: str, threads: int, params: fucina.SamplingParams, **options: Any) -> Completion:
-    """One answer of a model just loaded."""
-    references = options.pop("references", [])
-    with fucina.load(path, threads=threads, **options) as model:
-        if task.message is not None:
-            with contextlib.suppress(fucina.TemplateError):
-                return model.chat(task.message, params, references=references)
-        return model.generate(task.text, params, references=references)
+def answer(task: Task, model: Model, params: fucina.SamplingParams, **options: Any) -> Completion:
+    """One answer."""
+    if task.message is not None:
+        with contextlib.suppress(fucina.TemplateError):
+            return model.chat(task.message, params, **options)
+    return model.generate(task.text, params, **options)
 
 
 def median_s(answers: list[Completion]) -> float:

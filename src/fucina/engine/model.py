@@ -74,12 +74,14 @@ class Model:
         *,
         processor: LogitProcessor | None = None,
         references: Sequence[Prompt] = (),
+        speculate: bool = True,
     ) -> Completion:
         """Continue a prompt and wait for the whole answer.
 
-        `references` are texts, or tokens, that the answer may quote: drafts are taken from them.
+        `references` are texts, or tokens, that the answer may quote: drafts are taken from them. Without `speculate`
+        there are no drafts, which changes speed only.
         """
-        return self._complete(self._request(prompt, params, processor, references))
+        return self._complete(self._request(prompt, params, processor, references, speculate))
 
     def stream(
         self,
@@ -88,12 +90,13 @@ class Model:
         *,
         processor: LogitProcessor | None = None,
         references: Sequence[Prompt] = (),
+        speculate: bool = True,
     ) -> Iterator[Event]:
         """Continue a prompt and give its events as they come: TokenEvents, then one FinishEvent.
 
         The request is submitted when the first event is asked for; closing the iterator cancels it.
         """
-        return self._events(self._request(prompt, params, processor, references))
+        return self._events(self._request(prompt, params, processor, references, speculate))
 
     def chat(
         self,
@@ -102,9 +105,10 @@ class Model:
         *,
         processor: LogitProcessor | None = None,
         references: Sequence[Prompt] = (),
+        speculate: bool = True,
     ) -> Completion:
         """Answer chat messages (a string is one user message), written out by the model's template."""
-        return self._complete(self._request(self._chat_ids(messages), params, processor, references))
+        return self._complete(self._request(self._chat_ids(messages), params, processor, references, speculate))
 
     def stream_chat(
         self,
@@ -113,9 +117,10 @@ class Model:
         *,
         processor: LogitProcessor | None = None,
         references: Sequence[Prompt] = (),
+        speculate: bool = True,
     ) -> Iterator[Event]:
         """Answer chat messages and give the events as they come, like `stream`. Raises TemplateError too."""
-        return self._events(self._request(self._chat_ids(messages), params, processor, references))
+        return self._events(self._request(self._chat_ids(messages), params, processor, references, speculate))
 
     def generate_many(
         self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
@@ -128,7 +133,7 @@ class Model:
         each = [params] * len(prompts) if params is None or isinstance(params, SamplingParams) else list(params)
         if len(each) != len(prompts):
             raise ConfigError("params", got=f"{len(each)} of them", expected=f"one, or {len(prompts)}, one per prompt")
-        requests = [self._request(prompt, own, None, ()) for prompt, own in zip(prompts, each, strict=True)]
+        requests = [self._request(prompt, own, None, (), True) for prompt, own in zip(prompts, each, strict=True)]
         submitted: list[int] = []
         try:
             for request in requests:
@@ -172,6 +177,12 @@ class Model:
         with self._dispatcher.exclusive():
             return self._speculation.measure_costs().points
 
+    def forget_drafts(self) -> None:
+        """Forget what earlier answers taught the sources of drafts. It only ever made later ones faster."""
+        if self._speculation is not None:
+            with self._dispatcher.exclusive():
+                self._speculation.forget()
+
     def close(self) -> None:
         """End every request and let go of the model's memory. Closing twice is harmless."""
         self._dispatcher.close()
@@ -194,15 +205,16 @@ class Model:
         params: SamplingParams | None,
         processor: LogitProcessor | None,
         references: Sequence[Prompt],
+        speculate: bool,
     ) -> Request:
         """A request that the engine will take; what it would refuse is refused now."""
         self._live_model()
         ids = self._speech.prompt_ids(prompt) if isinstance(prompt, str) else prompt
         prompt_ids = self._engine.checked_prompt(ids)
-        if references and self._speculation is None:
+        if references and (self._speculation is None or not speculate):
             raise ConfigError("references", got=f"{len(references)} of them", expected="none without speculation")
         texts = [self._reference_ids(reference) for reference in references]
-        drafting = self._drafting()
+        drafting = self._drafting() if speculate else None
         if drafting is not None:
             for tokens in texts:
                 drafting.cascade.add_reference(tokens)

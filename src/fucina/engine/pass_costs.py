@@ -18,7 +18,7 @@ from fucina.storage.kv.sequence import KvSequence
 #: rows the price jumps, so few rows are measured one by one.
 MEASURED_ROWS = (1, 2, 3, 4, 5, 6, 7, 9, 13, 17)
 # Rounds over all of them, fewer if the time is up: a large model would take seconds, and differs less from run to run.
-_ROUNDS, _ENOUGH_S = 5, 0.4
+_ROUNDS, _ENOUGH_S = 8, 0.5
 
 
 class PassCosts:

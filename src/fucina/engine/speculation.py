@@ -29,9 +29,8 @@ class Speculation:
 
     def __init__(self, vocab: int, pass_costs: PassCosts, options: SpeculationOptions | None = None) -> None:
         self._options = options or SpeculationOptions()
-        self._pass_costs = pass_costs
-        self._recycling = Recycling(vocab)
-        self._acceptance = Acceptance()
+        self._vocab, self._pass_costs = vocab, pass_costs
+        self.forget()
         self._costs: StepCosts | None = None
 
     @property
@@ -45,6 +44,11 @@ class Speculation:
         """Measure the prices anew, for the sequences to come. Nobody else may compute meanwhile."""
         self._costs = StepCosts(self._pass_costs.measure())
         return self._costs.table
+
+    def forget(self) -> None:
+        """Begin anew, for the sequences to come; the prices stay."""
+        self._recycling = Recycling(self._vocab)
+        self._acceptance = Acceptance()
 
     def drafting(self) -> Drafting:
         """What one more sequence needs."""

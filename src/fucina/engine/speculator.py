@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from fucina.decoding.scans import RowScans
 
 
+# A source that had nothing this many times in a row is asked only every so many steps: asking takes 2 % of a small
+# model's step, and what it then has to say it says a few tokens late.
+_PATIENCE, _EVERY = 4, 4
+
+
 class Speculator:
     """Asks a draft source and checks what it says. After its first failure the source is not asked again.
 
@@ -47,6 +52,7 @@ class Speculator:
         self._stream: Sequence[int] = ()  # the tokens of the sequence, of which the first _n_fed are observed
         self._n_fed = 0
         self._n_rows = 1  # of the pass that is planned, without drafts
+        self._n_empty = 0  # steps since there was a draft
         self.error: Exception | None = None
         self._clear_counts()
 
@@ -65,6 +71,11 @@ class Speculator:
             return 0
         if self._gate is None:
             return self._options.max_draft
+        if self._n_empty >= _PATIENCE:
+            self._n_empty += 1
+            if self._n_empty % _EVERY:
+                self._fallbacks += 1
+                return 0
         if not self._gate.allows():
             self._off += 1
             return 0
@@ -92,7 +103,11 @@ class Speculator:
         except Exception as error:
             self._give_up(error)
             return ()
-        self._fallbacks += not drafts
+        if drafts:
+            self._n_empty = 0
+        else:
+            self._fallbacks += 1
+            self._n_empty += self._n_empty < _PATIENCE  # from there on `budget` counts
         return drafts
 
     def verified(self, n_drafted: int, n_accepted: int, n_committed: int) -> None:

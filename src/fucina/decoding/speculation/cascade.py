@@ -16,6 +16,8 @@ from fucina.decoding.speculation.suffix_automaton import SuffixAutomaton
 _MIN_MATCH = 2
 #: Most tokens of a recycled chain.
 _MAX_CHAIN = 8
+#: The probability of recycled drafts from which the search for candidates in a row of logits is worth its time.
+_WORTH_TOP_K = 0.2
 #: Tokens of a draft that are compared with what was committed.
 _MAX_PENDING = 64
 
@@ -91,8 +93,9 @@ class Cascade:
 
     @property
     def n_top(self) -> int:
-        """How many candidates of a row are wanted: 8, or 0 while the recycled ones are muted."""
-        return 0 if self._recycled.mute.is_muted else N_CANDIDATES
+        """How many candidates of a row are wanted: 8, or 0 while the recycled ones are not worth finding any."""
+        is_poor = self._acceptance.probability("recycling", 0) < _WORTH_TOP_K
+        return 0 if self._recycled.mute.is_muted or is_poor else N_CANDIDATES
 
     def suggest(self, context: Sequence[int], max_tokens: int) -> list[int]:
         """Propose tokens to follow: at most twice the match and two more, or 8 recycled ones."""

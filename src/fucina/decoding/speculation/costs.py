@@ -14,9 +14,13 @@ from fucina.errors import ConfigError
 
 # Rows that are looked up instead of interpolated.
 _DENSE = 128
+# What drafts must promise: a tenth more than they cost, for neither price nor probability is known any better.
+_WORTHWHILE = 1.1
 # The shares of a new sample in the running means of a plain step's seconds and of the scale, and the scale's limits.
 _PLAIN_SHARE, _SCALE_SHARE = 0.25, 0.2
 _LEAST_SCALE, _GREATEST_SCALE = 0.25, 4.0
+# What a plain step takes off the scale's distance from 1: what was true of verifies is forgotten while there are none.
+_RELAXED = 0.01
 # Timings of which the least counts: whatever disturbs a clock only ever adds to it. The scale waits for a few.
 _TIMINGS, _FEWEST_VERIFIES = 8, 4
 
@@ -50,12 +54,13 @@ class CostTable:
     def best_length(self, probability: float, most: int, n_rows: int = 1) -> int:
         """How many drafts of at most `most` give the most tokens for their cost, each right with this probability.
 
-        Expected are 1 + p + p^2 + ... tokens, for drafts after the first wrong one are lost. 0 where no number gains.
+        Expected are 1 + p + p^2 + ... tokens, for drafts after the first wrong one are lost. 0 where no number is
+        worthwhile. It asks the table alone: a price that is stale because nothing was drafted must not stay so.
         """
         key = (int(probability * 64), most, n_rows)
         best = self._best.get(key)
         if best is None:
-            p, tokens, gains = (key[0] + 0.5) / 64, 1.0, [1.0]
+            p, tokens, gains = (key[0] + 0.5) / 64, 1.0, [_WORTHWHILE]
             for k in range(1, most + 1):
                 tokens += p**k
                 gains.append(tokens / self.verify_cost(k, n_rows))
@@ -91,6 +96,7 @@ class StepCosts:
         """Take note of a pass of one row."""
         timing = _least_of_last(self._plain_timings, seconds)
         self.plain_s = timing if self.plain_s == 0.0 else self.plain_s + _PLAIN_SHARE * (timing - self.plain_s)
+        self.scale += _RELAXED * (1.0 - self.scale)
 
     def record_verify(self, n_rows: int, seconds: float) -> None:
         """Take note of a pass with drafts, of so many rows in all."""
