@@ -15,6 +15,8 @@ from fucina.errors import (
     ConfigError,
     ContextFull,
     FucinaError,
+    IndexDegraded,
+    IndexFrozen,
     InvalidDecodeState,
     KvPoolFull,
     MissingKey,
@@ -24,7 +26,10 @@ from fucina.errors import (
     NotGguf,
     PullError,
     ShapeError,
+    SpeculationError,
+    StreamTooLong,
     TemplateError,
+    TokenOutOfRange,
     TruncatedFile,
     UnknownModel,
     UnsupportedFamily,
@@ -36,6 +41,8 @@ from fucina.errors import (
 if TYPE_CHECKING:
     from fucina.decoding.params import SamplingParams
     from fucina.decoding.processors.contract import LogitProcessor
+    from fucina.decoding.speculation.options import SpeculationOptions
+    from fucina.decoding.speculation.stats import SpeculationStats
     from fucina.engine.assemble import load
     from fucina.engine.completion import Completion, TokenLogprob
     from fucina.engine.conversation import Conversation
@@ -57,6 +64,8 @@ __all__ = [
     "Conversation",
     "FinishEvent",
     "FucinaError",
+    "IndexDegraded",
+    "IndexFrozen",
     "InvalidDecodeState",
     "KvPoolFull",
     "LogitProcessor",
@@ -69,10 +78,15 @@ __all__ = [
     "PullError",
     "SamplingParams",
     "ShapeError",
+    "SpeculationError",
+    "SpeculationOptions",
+    "SpeculationStats",
+    "StreamTooLong",
     "TemplateError",
     "Timings",
     "TokenEvent",
     "TokenLogprob",
+    "TokenOutOfRange",
     "TruncatedFile",
     "UnknownModel",
     "UnsupportedFamily",
@@ -92,6 +106,8 @@ _LAZY = {
     "LogitProcessor": "fucina.decoding.processors.contract",
     "Model": "fucina.engine.model",
     "SamplingParams": "fucina.decoding.params",
+    "SpeculationOptions": "fucina.decoding.speculation.options",
+    "SpeculationStats": "fucina.decoding.speculation.stats",
     "Timings": "fucina.engine.events",
     "TokenEvent": "fucina.engine.events",
     "TokenLogprob": "fucina.engine.completion",

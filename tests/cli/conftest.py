@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fucina.cli.main import app
+from fucina.decoding.speculation.costs import CostTable
+from fucina.engine import pass_costs
 from fucina.testing.tiny_gguf import tiny_model
 
 
@@ -19,6 +21,14 @@ from fucina.testing.tiny_gguf import tiny_model
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A llama of random weights that knows a chat template."""
     return tiny_model(tmp_path_factory.mktemp("models") / "tiny.gguf", "llama")
+
+
+@pytest.fixture
+def cheap_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A FUCINA_HOME of its own, and rows that cost next to nothing, so that everything there is gets drafted."""
+    monkeypatch.setenv("FUCINA_HOME", str(tmp_path))
+    monkeypatch.setattr(pass_costs, "measure_costs", lambda _: CostTable([(1, 1.0), (17, 1.01)]))
+    return tmp_path
 
 
 @pytest.fixture

@@ -27,6 +27,25 @@ def test_table_then_one_json_line(invoke, tiny_path: Path) -> None:
     assert record["asked"]["threads"] == 1
 
 
+def test_costs_of_drafts(invoke, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUCINA_HOME", str(tmp_path))
+    result = invoke("bench", tiny_path, "--spec-cost", "--threads", 1)
+    assert result.exit_code == 0, result.stderr
+    heading, *table, last = result.stdout.splitlines()
+    record = json.loads(last)
+    assert heading.split() == ["drafts", "cost", "in", "plain", "steps", "pays", "from"]
+    assert record["rows_and_costs"][0] == [1, 1.0]
+    for line, (rows, cost) in zip(table, record["rows_and_costs"][1:], strict=True):
+        assert line.split()[:2] == [str(rows - 1), f"{cost:.2f}"]
+        # as many of the drafts must be right as the pass costs plain steps more than one
+        share = int(line.split()[2].removesuffix("%")) / 100
+        assert math.isclose(share * (rows - 1), max(cost - 1, 0), abs_tol=0.0051 * (rows - 1))
+    assert record["asked"]["threads"] == 1
+    assert record["model"] == tiny_path.name
+    (file,) = (tmp_path / "costs").iterdir()
+    assert json.loads(file.read_text("utf-8"))["rows_and_costs"] == record["rows_and_costs"]
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_bytes_that_one_token_needs(tmp_path: Path, tied: bool) -> None:
     path = tiny_model(tmp_path / "m.gguf", "llama", format=Q8_0, tied=tied)

@@ -54,7 +54,7 @@ def _speculation_lines(stats: SpeculationStats | None) -> list[str]:
     if stats is None or not stats.verify_steps + stats.fallback_steps + stats.off_steps:
         return []
     n_steps = stats.verify_steps + stats.fallback_steps + stats.off_steps
-    n_given = n_steps + stats.accepted
+    n_given = stats.fallback_steps + stats.off_steps + stats.accepted + stats.bonus + stats.rejected
     speedup = "" if stats.estimated_speedup is None else f", estimated speed-up {stats.estimated_speedup:.2f}"
     line = (
         f"spec: steps={n_steps} (verify {stats.verify_steps}, fallback {stats.fallback_steps}, off {stats.off_steps}) "

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -73,6 +73,7 @@ def command(
 
     The roof is the speed at which this machine reads memory, measured first, divided by the bytes of
     weights that one token needs. The last line of the output is one JSON object.
+    --spec-cost shows, for so many drafts, the cost of a pass and the share that must be right for a gain.
     """
     path = find_model(model)
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, speculation=spec_cost)
@@ -88,11 +89,8 @@ def command(
     roof_share = None if roof is None else decode_rate * sizes.read_per_token_bytes / roof
     show(prefill_rates, decode_rate, roof, roof_share, sizes)
     record = {
-        "fucina": __version__,
-        "model": path.name,
+        **conditions(path, machine),
         **asdict(sizes),
-        "machine": describe_machine(),
-        "asked": asdict(machine),
         "repeat": repeat,
         "prefill_tok_per_s": prefill_rates,
         "decode_tokens": decode,
@@ -113,8 +111,12 @@ def show_costs(path: Path, machine: Machine) -> None:
             (str(rows - 1), f"{cost:.2f}", f"{max(cost - 1, 0) / (rows - 1):.0%}", report.bar(cost / greatest))
         )
     report.columns(terminal.stdout(), columns)
-    record = {"fucina": __version__, "model": path.name, "machine": describe_machine(), "asked": asdict(machine)}
-    print(json.dumps(record | {"rows_and_costs": points}), flush=True)
+    print(json.dumps(conditions(path, machine) | {"rows_and_costs": points}), flush=True)
+
+
+def conditions(path: Path, machine: Machine) -> dict[str, Any]:
+    """What was measured, where and how."""
+    return {"fucina": __version__, "model": path.name, "machine": describe_machine(), "asked": asdict(machine)}
 
 
 def model_bytes(path: Path) -> ModelBytes:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_files
+from fucina.cli.given import given_references
 from fucina.cli.opening import Machine, open_model
 from fucina.cli.signals import soft_interrupt
 from fucina.decoding.params import SamplingParams
-from fucina.errors import ConfigError, FucinaError
+from fucina.errors import FucinaError
 
 if TYPE_CHECKING:
     from fucina.engine.model import Model
@@ -56,6 +56,7 @@ def command(
       fucina chat smollm2
       fucina chat smollm2 --system "You answer in one short sentence." --temp 0.7
       printf 'Name a river.\\nAnd a mountain.\\n' | fucina chat smollm2
+      fucina chat smollm2 --spec-ref manual.txt
     """
     params = SamplingParams(
         max_tokens=max_tokens,
@@ -67,9 +68,7 @@ def command(
         seed=seed,
         stop=tuple(stop or ()),
     )
-    references = given_files("--spec-ref", spec_ref)
-    if references and not spec:
-        raise ConfigError("--spec-ref", got=str(spec_ref), expected="no --no-spec beside it")
+    references = given_references(spec_ref, speculation=spec)
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec)
     loaded = open_model(model, machine)
     Talk(loaded, system, params, references).run()

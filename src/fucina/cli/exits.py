@@ -31,11 +31,16 @@ EXIT_CODES: dict[type[errors.FucinaError], int] = {
     errors.CapacityError: 6,
     errors.ContextFull: 6,
     errors.KvPoolFull: 6,
+    errors.StreamTooLong: 6,
+    errors.IndexDegraded: 6,
     errors.TemplateError: 7,
     errors.PullError: 8,
     errors.AllTokensMasked: 9,
     errors.BadLogits: 9,
     errors.InvalidDecodeState: 70,
+    errors.SpeculationError: 70,
+    errors.TokenOutOfRange: 70,
+    errors.IndexFrozen: 70,
     errors.Closed: 70,
 }
 

@@ -33,12 +33,19 @@ def _piped_text(name: str) -> str:
         raise ConfigError("standard input", got=wrong, expected=f"UTF-8 (byte {error.start} is not)") from None
 
 
-def given_files(name: str, files: Sequence[Path] | None) -> list[str]:
-    """The texts of files. Raises ConfigError for one that cannot be read or is not UTF-8."""
-    texts = []
-    for file in files or ():
-        try:
-            texts.append(file.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(name, got=str(file), expected=f"a text file in UTF-8 ({error})") from None
-    return texts
+def given_references(files: Sequence[Path] | None, *, speculation: bool) -> list[str]:
+    """The texts of --spec-ref. Raises ConfigError for one that cannot be read, is no UTF-8, or cannot be used."""
+    if files and not speculation:
+        names = ", ".join(map(str, files))
+        raise ConfigError("--spec-ref", got=names, expected="no --no-spec beside it: drafts are not taken then")
+    return [_reference(file) for file in files or ()]
+
+
+def _reference(file: Path) -> str:
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("--spec-ref", got=str(file), expected=f"a text file in UTF-8 ({error})") from None
+    if not text:
+        raise ConfigError("--spec-ref", got=str(file), expected="a file with a text in it; this one is empty")
+    return text

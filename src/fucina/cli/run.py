@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_files, given_text
+from fucina.cli.given import given_references, given_text
 from fucina.cli.opening import Machine, open_model
 from fucina.decoding.params import SamplingParams
 from fucina.errors import ConfigError
@@ -62,8 +62,6 @@ def command(
 
     Without --temp the likeliest token is always taken, so the same prompt gives the same text.
     """
-    if raw and system is not None:
-        raise ConfigError("--system", got=system, expected="no --raw: without a template there is no system message")
     params = SamplingParams(
         max_tokens=max_tokens,
         temperature=temp,
@@ -75,16 +73,19 @@ def command(
         stop=tuple(stop or ()),
         logprobs=logprobs,
     )
-    text = given_text("--prompt", prompt)
-    references = given_files("--spec-ref", spec_ref)
-    if references and not spec:
-        raise ConfigError("--spec-ref", got=str(spec_ref), expected="no --no-spec beside it")
+    asked = _asked(given_text("--prompt", prompt), system, raw)
+    references = given_references(spec_ref, speculation=spec)
     loaded = open_model(model, Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec))
-    asked = text if raw else answer.messages(system, text)
     if as_json:
         _print_object(model, loaded, asked, params, references)
     else:
         _speak(loaded, asked, params, references)
+
+
+def _asked(text: str, system: str | None, raw: bool) -> str | list[dict[str, str]]:
+    if raw and system is not None:
+        raise ConfigError("--system", got=system, expected="no --raw: without a template there is no system message")
+    return text if raw else answer.messages(system, text)
 
 
 def _print_object(
