@@ -111,7 +111,7 @@ def main() -> None:
     lines = []
     for path in args.models:
         with fucina.load(path, threads=args.threads) as model:
-            costs = model.measure_pass_costs()
+            costs = model.drafts.measure_costs()
             print(f"\n{Path(path).name}, {args.threads} threads, {args.tokens} tokens, {args.repeats} repeats")
             print("cost of k drafts: " + "  ".join(f"{rows - 1}: {cost:.2f}" for rows, cost in costs[1:]) + "\n")
             print(f"{'':12s}{'plain ms':>9s}{'ms':>7s}{'speed-up':>10s}{'allowed':>9s}{'of it':>7s}  drafts", end="")
@@ -141,14 +141,14 @@ def run(task: Task, model: Model, n_tokens: int, repeats: int) -> dict[str, Any]
     without, with_drafts = [], []
     for _ in range(repeats):
         without.append(answer(task, model, params, speculate=False))
-        model.forget_drafts()
+        model.drafts.forget()
         with_drafts.append(answer(task, model, params, references=references))
     assert all(other.ids == first.ids for other in [*without, *with_drafts]), f"{task.name}: other tokens"
     plain_s, drafted_s = median_s(without), median_s(with_drafts)
     stats = with_drafts[-1].speculation
     assert stats is not None
     n_plain = stats.fallback_steps + stats.off_steps
-    n_given = stats.verify_steps + n_plain + stats.accepted
+    n_given = n_plain + stats.accepted + stats.bonus + stats.rejected
     allowed = n_given / (n_plain + stats.verify_cost)
     return {
         "n_tokens": len(first.ids),

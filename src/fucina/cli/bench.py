@@ -103,7 +103,7 @@ def command(
 
 def show_costs(path: Path, machine: Machine) -> None:
     """Measure what passes of several rows cost, and what share of drafts must be right for them to pay."""
-    points = open_model(str(path), machine).measure_pass_costs()
+    points = open_model(str(path), machine).drafts.measure_costs()
     greatest = points[-1][1]
     columns = [("drafts", "cost in plain steps", "pays from", "")]
     for rows, cost in points[1:]:

@@ -11,9 +11,9 @@ from fucina.decoding.params import SamplingParams
 from fucina.decoding.processors.contract import LogitProcessor
 from fucina.engine.completion import Completion, collect, raise_error, raising
 from fucina.engine.dispatch import Dispatcher
+from fucina.engine.drafts import Drafts
 from fucina.engine.events import Event, TokenEvent
-from fucina.engine.request import CachedPrefix, Request, checked_ids
-from fucina.engine.speculation import REFERENCE_LIMIT, Drafting
+from fucina.engine.request import CachedPrefix, Request
 from fucina.engine.wording import Speech
 from fucina.errors import Closed, ConfigError
 from fucina.storage.kv.sequence import KvSequence
@@ -32,10 +32,11 @@ class Conversation:
         dispatcher: Dispatcher,
         speech: Speech,
         kv: KvSequence,
-        system: str | None = None,
-        drafting: Drafting | None = None,
+        system: str | None,
+        drafts: Drafts,
     ) -> None:
-        self._dispatcher, self._speech, self._kv, self._drafting = dispatcher, speech, kv, drafting
+        self._dispatcher, self._speech, self._kv, self._drafts = dispatcher, speech, kv, drafts
+        self._drafting = drafts.open()
         self._opening = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._opening)
         self._ids: list[int] = []  # position i of the cache holds self._ids[i]; past them anything
@@ -76,17 +77,11 @@ class Conversation:
 
         Raises ConfigError for what has no tokens, and where the model was loaded without speculation.
         """
-        drafting = self._checked_drafting()
-        ids = self._speech.tokenizer.encode(document) if isinstance(document, str) else document
-        tokens = checked_ids(ids, vocab=self._speech.vocab_size, context=REFERENCE_LIMIT, n_more=0)
-        with self._dispatcher.exclusive():
-            drafting.cascade.add_reference(tokens)
+        self._drafts.add_reference(self._drafting, document)
 
     def clear_references(self) -> None:
         """Forget every reference. Raises ConfigError where the model was loaded without speculation."""
-        drafting = self._checked_drafting()
-        with self._dispatcher.exclusive():
-            drafting.cascade.clear_references()
+        self._drafts.clear_references(self._drafting)
 
     def rewind(self, n_turns: int = 1) -> None:
         """Forget the last turns, each a user's message with its answer. Raises ConfigError."""
@@ -112,11 +107,6 @@ class Conversation:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _checked_drafting(self) -> Drafting:
-        if self._drafting is None:
-            raise ConfigError("references", got="a model without speculation", expected="one loaded with it")
-        return self._drafting
 
     def _change(self, messages: list[dict[str, str]]) -> None:
         self._messages, self._n_changes = list(messages), self._n_changes + 1

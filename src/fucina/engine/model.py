@@ -9,30 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.processors.contract import LogitProcessor
 from fucina.engine.completion import Completion, collect, raise_error, raising
 from fucina.engine.conversation import Conversation
 from fucina.engine.counters import Counters
 from fucina.engine.dispatch import Dispatcher
+from fucina.engine.drafts import Drafts
 from fucina.engine.engine import Engine, EngineConfig
 from fucina.engine.events import Event
-from fucina.engine.request import Request, checked_ids
-from fucina.engine.speculation import REFERENCE_LIMIT, Drafting, Speculation
+from fucina.engine.request import Request
+from fucina.engine.scoring import Scoring
+from fucina.engine.speculation import Speculation
 from fucina.engine.wording import Codec, Message, Speech
-from fucina.errors import Closed, ConfigError, KvPoolFull
+from fucina.errors import ConfigError
 from fucina.models.contract import CausalLM
-from fucina.ops.batch import Batch, Span
 from fucina.storage.kv.sequence import KvSequence
 
 #: A prompt: text, encoded with the model's begin token and its markers; or token ids, taken as they are.
 Prompt = str | Sequence[int]
 
 
-class Model:
+class Model(Scoring):
     """A causal language model, its tokenizer and its engine.
 
     Prompts that do not fit raise ContextFull, wrong options ConfigError, before anything is computed. An answer that
@@ -48,9 +46,10 @@ class Model:
     ) -> None:
         """With `speculation` answers are drafted and verified where that is faster; it changes nothing else."""
         self._engine = Engine(model, speech, config)
-        self._model: CausalLM | None = model
-        self._speculation = speculation
-        self._speech, self._dispatcher = speech, Dispatcher(self._engine)
+        self._speech = speech
+        super().__init__(model, Dispatcher(self._engine))
+        #: What speculation costs, and what it has learned.
+        self.drafts = Drafts(speculation, self._engine, self._dispatcher, speech.tokenizer, model.vocab)
 
     @property
     def tokenizer(self) -> Codec:
@@ -146,42 +145,10 @@ class Model:
             for request_id in submitted:
                 self._dispatcher.abandon(request_id)
 
-    def logits(self, ids: Sequence[int], *, chunk: int = 512) -> NDArray[np.float32]:
-        """Compute the logits (len(ids), vocab) f32 that follow each prefix of `ids`, `chunk` rows a pass."""
-        rows = np.empty((len(ids), self._live_model().vocab), np.float32)
-        for start, piece in self.iter_logits(ids, chunk=chunk):
-            rows[start : start + len(piece)] = piece
-        return rows
-
-    def iter_logits(self, ids: Sequence[int], *, chunk: int = 512) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """Compute the same piece by piece: (index of the first row, logits (rows, vocab) f32, the caller's to keep)."""
-        model = self._live_model()
-        if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
-            raise ConfigError("chunk", got=chunk, expected="a whole number of at least 1")
-        tokens = checked_ids(ids, vocab=model.vocab, context=self.context, n_more=0)
-        return self._logit_pieces(model, tokens, min(chunk, model.max_rows))
-
     def conversation(self, system: str | None = None) -> Conversation:
         """Start a chat that remembers its turns and their keys and values."""
         kv = KvSequence(self._live_model().kv_pool)
-        return Conversation(self._dispatcher, self._speech, kv, system, drafting=self._drafting())
-
-    def measure_pass_costs(self) -> tuple[tuple[int, float], ...]:
-        """Measure anew, and keep, what passes of several rows cost: (rows, time in passes of one row).
-
-        Raises ConfigError without speculation, and KvPoolFull.
-        """
-        self._live_model()
-        if self._speculation is None:
-            raise ConfigError("pass costs", got="a model without speculation", expected="one loaded with it")
-        with self._dispatcher.exclusive():
-            return self._speculation.measure_costs().points
-
-    def forget_drafts(self) -> None:
-        """Forget what earlier answers taught the sources of drafts. It only ever made later ones faster."""
-        if self._speculation is not None:
-            with self._dispatcher.exclusive():
-                self._speculation.forget()
+        return Conversation(self._dispatcher, self._speech, kv, system, self.drafts)
 
     def close(self) -> None:
         """End every request and let go of the model's memory. Closing twice is harmless."""
@@ -193,11 +160,6 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _live_model(self) -> CausalLM:
-        if self._model is None:
-            raise Closed("this model was closed: load it again")
-        return self._model
 
     def _request(
         self,
@@ -211,33 +173,13 @@ class Model:
         self._live_model()
         ids = self._speech.prompt_ids(prompt) if isinstance(prompt, str) else prompt
         prompt_ids = self._engine.checked_prompt(ids)
-        if references and (self._speculation is None or not speculate):
+        if references and not speculate:
             raise ConfigError("references", got=f"{len(references)} of them", expected="none without speculation")
-        texts = [self._reference_ids(reference) for reference in references]
-        drafting = self._drafting() if speculate else None
-        if drafting is not None:
-            for tokens in texts:
-                drafting.cascade.add_reference(tokens)
+        drafting = self.drafts.open(references) if speculate else None
         speculator = drafting.speculator if drafting is not None else None
         return Request(
             prompt_ids=prompt_ids, params=params or SamplingParams(), processor=processor, speculator=speculator
         )
-
-    def _reference_ids(self, reference: Prompt) -> list[int]:
-        """The tokens of a document. Raises ConfigError."""
-        ids = self._speech.tokenizer.encode(reference) if isinstance(reference, str) else reference
-        return checked_ids(ids, vocab=self._live_model().vocab, context=REFERENCE_LIMIT, n_more=0)
-
-    def _drafting(self) -> Drafting | None:
-        """Sources and gate for one more sequence; None without speculation, or while there is no room to price it."""
-        if self._speculation is None:
-            return None
-        with self._dispatcher.exclusive():
-            try:
-                self._engine.learn_costs(self._speculation.costs)
-            except KvPoolFull:
-                return None
-            return self._speculation.drafting()
 
     def _chat_ids(self, messages: str | Sequence[Message]) -> list[int]:
         return self._speech.chat_ids([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)
@@ -248,19 +190,3 @@ class Model:
 
     def _events(self, request: Request) -> Iterator[Event]:
         yield from raising(self._dispatcher.events(self._dispatcher.submit(request)))
-
-    def _logit_pieces(
-        self, model: CausalLM, tokens: list[int], chunk: int
-    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        kv = KvSequence(model.kv_pool)
-        try:
-            for start in range(0, len(tokens), chunk):
-                piece = tokens[start : start + chunk]
-                with self._dispatcher.exclusive():
-                    kv.reserve(len(piece))
-                    logits = model.forward(Batch((Span(piece, start, kv.blocks, len(piece)),))).copy()
-                    kv.advance(len(piece))
-                yield start, logits
-        finally:
-            with self._dispatcher.exclusive():
-                kv.close()

@@ -13,9 +13,6 @@ from fucina.decoding.speculation.suffix_automaton import SuffixAutomaton
 from fucina.engine.pass_costs import PassCosts
 from fucina.engine.speculator import Speculator
 
-#: Tokens of a reference document: more than any context, few enough for its index to fit in memory.
-REFERENCE_LIMIT = 1 << 22
-
 
 class Drafting(NamedTuple):
     """One sequence's sources of drafts, and the gate and checks around them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fucina.decoding.speculation.contract import (
@@ -55,6 +55,7 @@ class Speculator:
         self._n_empty = 0  # steps since there was a draft
         self.error: Exception | None = None
         self._clear_counts()
+        self._sources_before: dict[str, SourceReport] = {}
 
     def begin(self, history: Sequence[int]) -> None:
         """Start on a request: its tokens, a list that will grow. What the source knows of a common prefix it keeps."""
@@ -64,6 +65,7 @@ class Speculator:
             self._n_fed = 0
         self._stream = history
         self._clear_counts()
+        self._sources_before = self._sources()
 
     def budget(self, n_rows: int) -> int:
         """How many drafts the next step may try, in a pass with `n_rows` rows besides them. Call it once a step."""
@@ -138,13 +140,10 @@ class Speculator:
 
     def end(self) -> SpeculationStats:
         """Let the source see the rest of the sequence, and tell what came of the request."""
-        sources: Sequence[SourceReport] = ()
-        if self._source is not None:
-            try:
-                self._feed()
-                sources = self._source.sources() if isinstance(self._source, ReportingSource) else ()
-            except Exception as error:
-                self._give_up(error)
+        try:
+            self._feed()
+        except Exception as error:
+            self._give_up(error)
         return SpeculationStats(
             verify_steps=self._verifies,
             fallback_steps=self._fallbacks,
@@ -156,7 +155,7 @@ class Speculator:
             verify_cost=self._cost,
             gate=self._gate.state if self._gate is not None else None,
             estimated_speedup=self._gate.estimated_speedup if self._gate is not None else None,
-            sources=tuple(sources),
+            sources=tuple(_since(report, self._sources_before) for report in self._sources().values()),
         )
 
     def _ask(self, max_tokens: int) -> Sequence[int]:
@@ -175,6 +174,15 @@ class Speculator:
             self._n_fed = len(self._stream)
             self._source.observe(committed)
 
+    def _sources(self) -> dict[str, SourceReport]:
+        """What each of several sources did so far, by its name."""
+        if isinstance(self._source, ReportingSource):
+            try:
+                return {report.name: report for report in self._source.sources()}
+            except Exception as error:
+                self._give_up(error)
+        return {}
+
     def _clear_counts(self) -> None:
         self._verifies = self._fallbacks = self._off = 0
         self._drafted = self._accepted = self._bonus = self._rejected = 0
@@ -182,3 +190,11 @@ class Speculator:
 
     def _give_up(self, error: Exception) -> None:
         self._source, self.error = None, error
+
+
+def _since(report: SourceReport, before: Mapping[str, SourceReport]) -> SourceReport:
+    """What a source did since it was asked before."""
+    old = before.get(report.name)
+    if old is None:
+        return report
+    return SourceReport(report.name, report.drafted - old.drafted, report.accepted - old.accepted, report.is_muted)

@@ -332,11 +332,12 @@ def test_13_of_64_are_enough() -> None:
 
 def test_muted_recycling_drafts_nothing_wants_nothing_and_learns() -> None:
     trace = Trace(0)
+    assert trace.cascade.n_top == 8
     for _ in range(8):
-        assert trace.cascade.n_top == 8
         trace.recycling.observe(trace.context[-1], range(400, 408))
         assert len(trace.suggest()) == 8
         trace.observe(9)
+    trace.acceptance.count("recycling", 0, 50, 50)  # as if it would have been right elsewhere
     assert trace.cascade.n_top == 0
     assert trace.suggest() == []
     trace.observe(9, 30, 9)
@@ -345,6 +346,17 @@ def test_muted_recycling_drafts_nothing_wants_nothing_and_learns() -> None:
     trace.observe(*[9] * 124)
     assert trace.cascade.n_top == 8
     assert trace.suggest(3) == [9, 9, 9]
+
+
+def test_candidates_are_not_looked_for_where_they_are_mostly_wrong() -> None:
+    trace = Trace(0)
+    assert trace.cascade.n_top == 8
+    trace.acceptance.count("recycling", 0, 0, 1)  # (0 + 1) / (1 + 4) is still 0.2
+    assert trace.cascade.n_top == 8
+    trace.acceptance.count("recycling", 0, 0, 1)
+    assert trace.cascade.n_top == 0
+    trace.acceptance.count("recycling", 0, 5, 5)
+    assert trace.cascade.n_top == 8
 
 
 def test_a_muted_reference_lets_the_next_one_draft() -> None:
