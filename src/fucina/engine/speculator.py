@@ -53,9 +53,12 @@ class Speculator:
     def begin(self, history: Sequence[int]) -> None:
         """Start on a request: its tokens, a list that will grow. What the source knows of a common prefix it keeps."""
         if self._n_fed and list(history[: self._n_fed]) != list(self._stream[: self._n_fed]):
-            if isinstance(self._source, RestartableSource):
-                self._source.restart()
             self._n_fed = 0
+            try:
+                if isinstance(self._source, RestartableSource):
+                    self._source.restart()
+            except Exception as error:
+                self._give_up(error)
         self._stream = history
         self._clear_counts()
 
@@ -123,11 +126,11 @@ class Speculator:
 
     def end(self) -> SpeculationStats:
         """Let the source see the rest of the sequence, and tell what came of the request."""
-        sources: Sequence[SourceReport] = ()
+        sources: tuple[SourceReport, ...] = ()
         if self._source is not None:
             try:
                 self._feed()
-                sources = self._source.sources() if isinstance(self._source, ReportingSource) else ()
+                sources = tuple(self._source.sources()) if isinstance(self._source, ReportingSource) else ()
             except Exception as error:
                 self._give_up(error)
         return SpeculationStats(
@@ -141,7 +144,7 @@ class Speculator:
             verify_cost=self._cost,
             gate=self._gate.state if self._gate is not None else None,
             estimated_speedup=self._gate.estimated_speedup if self._gate is not None else None,
-            sources=tuple(sources),
+            sources=sources,
         )
 
     def _ask(self, max_tokens: int) -> Sequence[int]:
