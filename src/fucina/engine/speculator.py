@@ -38,16 +38,20 @@ class Speculator:
     ) -> None:
         self._options = options or SpeculationOptions()
         self._source: DraftSource | None = source
+        self.error: Exception | None = None
         # looked up once: asking a protocol whether an object has its methods takes microseconds
         self._cut_listener = source if isinstance(source, CutListener) else None
-        self._top_k_listener = source if isinstance(source, TopKListener) else None
+        self._top_k_listener: TopKListener | None = None
+        try:
+            self._top_k_listener = source if isinstance(source, TopKListener) else None
+        except Exception as error:  # looking for `n_top` may run it
+            self._give_up(error)
         self._priced = source if isinstance(source, PricedSource) else None
         self._costs = costs
         self._gate = CostGate(self._options) if costs is not None else None
         self._stream: Sequence[int] = ()  # the tokens of the sequence, of which the first _n_fed are observed
         self._n_fed = 0
         self._n_rows = 1  # of the pass that is planned, without drafts
-        self.error: Exception | None = None
         self._clear_counts()
 
     def begin(self, history: Sequence[int]) -> None:
