@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from tempfile import NamedTemporaryFile
@@ -19,6 +20,8 @@ from fucina.storage.kv.sequence import KvSequence
 MEASURED_ROWS = (1, 2, 3, 4, 5, 6, 7, 9, 13, 17)
 # Rounds over all of them, fewer if the time is up: a large model would take seconds, and differs less from run to run.
 _ROUNDS, _ENOUGH_S = 8, 0.5
+# A file holds a few hundred bytes; whatever is longer is not ours.
+_LONGEST_FILE = 1 << 16
 
 
 class PassCosts:
@@ -46,37 +49,55 @@ class PassCosts:
         if self._file is None:
             return None
         try:
-            stored = json.loads(self._file.read_bytes())
+            with self._file.open("rb") as file:
+                stored = json.loads(file.read(_LONGEST_FILE))
             return CostTable([(int(rows), float(cost)) for rows, cost in stored["rows_and_costs"]])
-        except (OSError, ValueError, TypeError, KeyError, ConfigError):
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError, ConfigError):
             return None
 
 
 def measure_costs(model: CausalLM) -> CostTable:
-    """Time passes of MEASURED_ROWS rows of one sequence, in turns. Raises KvPoolFull and what a forward pass raises."""
-    sizes = [n for n in MEASURED_ROWS if n <= model.max_rows]
-    times: dict[int, list[float]] = {n: [] for n in sizes}
+    """Time passes of MEASURED_ROWS rows of one sequence. Raises KvPoolFull and what a forward pass raises.
+
+    Each is compared with a plain step right before it, so that a machine that is slow for a while is slow for both.
+    """
+    sizes = [n for n in MEASURED_ROWS if 1 < n <= model.max_rows]
+    ratios: dict[int, list[float]] = {n: [] for n in sizes}
     kv = KvSequence(model.kv_pool)
+
+    def seconds(n_rows: int) -> float:
+        before = perf_counter()
+        model.forward(Batch((Span(range(n_rows), 0, kv.blocks, n_rows),)))
+        return perf_counter() - before
+
     try:
-        kv.reserve(sizes[-1])
+        kv.reserve(max(MEASURED_ROWS))
+        for n in (1, *sizes):  # warms up
+            seconds(n)
         began = perf_counter()
-        for n in (*sizes, *sizes * _ROUNDS):  # the first of each warms up
-            before = perf_counter()
-            model.forward(Batch((Span(range(n), 0, kv.blocks, n),)))
-            times[n].append(perf_counter() - before)
-            if n == sizes[-1] and len(times[n]) > 1 and perf_counter() - began > _ENOUGH_S:
+        for _ in range(_ROUNDS):
+            for n in sizes:
+                plain = seconds(1)
+                ratios[n].append(seconds(n) / plain)
+            if perf_counter() - began > _ENOUGH_S:
                 break
     finally:
         kv.close()
-    return CostTable([(n, median(taken[1:])) for n, taken in times.items()])
+    costs = [(1, 1.0), *((n, median(taken)) for n, taken in ratios.items())]
+    # where fewer rows seem to cost more, the clock was disturbed
+    return CostTable([(n, min(cost for _, cost in costs[index:])) for index, (n, _) in enumerate(costs)])
 
 
 def _write(file: Path, content: dict[str, object]) -> None:
     """Replace the file in one step. A disk that is full or read-only only means measuring again next time."""
+    fresh: Path | None = None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("w", dir=file.parent, prefix=file.name, delete=False) as fresh:
-            json.dump(content, fresh)
-        Path(fresh.name).replace(file)
+        with NamedTemporaryFile("w", dir=file.parent, prefix=file.name, delete=False) as opened:
+            fresh = Path(opened.name)
+            json.dump(content, opened)
+        fresh.replace(file)
     except OSError:
-        pass
+        if fresh is not None:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)

@@ -43,9 +43,14 @@ class Speculator:
     ) -> None:
         self._options = options or SpeculationOptions()
         self._source: DraftSource | None = source
+        self.error: Exception | None = None
         # looked up once: asking a protocol whether an object has its methods takes microseconds
         self._cut_listener = source if isinstance(source, CutListener) else None
-        self._top_k_listener = source if isinstance(source, TopKListener) else None
+        self._top_k_listener: TopKListener | None = None
+        try:
+            self._top_k_listener = source if isinstance(source, TopKListener) else None
+        except Exception as error:  # looking for `n_top` may run it
+            self._give_up(error)
         self._priced = source if isinstance(source, PricedSource) else None
         self._costs = costs
         self._gate = CostGate(self._options) if costs is not None else None
@@ -53,16 +58,18 @@ class Speculator:
         self._n_fed = 0
         self._n_rows = 1  # of the pass that is planned, without drafts
         self._n_empty = 0  # steps since there was a draft
-        self.error: Exception | None = None
         self._clear_counts()
         self._sources_before: dict[str, SourceReport] = {}
 
     def begin(self, history: Sequence[int]) -> None:
         """Start on a request: its tokens, a list that will grow. What the source knows of a common prefix it keeps."""
         if self._n_fed and list(history[: self._n_fed]) != list(self._stream[: self._n_fed]):
-            if isinstance(self._source, RestartableSource):
-                self._source.restart()
             self._n_fed = 0
+            try:
+                if isinstance(self._source, RestartableSource):
+                    self._source.restart()
+            except Exception as error:
+                self._give_up(error)
         self._stream = history
         self._clear_counts()
         self._sources_before = self._sources()
@@ -111,6 +118,14 @@ class Speculator:
             self._fallbacks += 1
             self._n_empty += self._n_empty < _PATIENCE  # from there on `budget` counts
         return drafts
+
+    def withdraw(self) -> None:
+        """Take the last suggestion back: there is no room to try it."""
+        if self._source is not None and self._cut_listener is not None:
+            try:
+                self._cut_listener.truncate_pending(0)
+            except Exception as error:
+                self._give_up(error)
 
     def verified(self, n_drafted: int, n_accepted: int, n_committed: int) -> None:
         """Take note of what became of drafts."""
