@@ -83,14 +83,6 @@ void bind_draft(nb::module_& m) {
           },
           nb::arg("tokens"))
       .def(
-          "step",
-          [](SuffixAutomaton& automaton, const nb::sequence& tokens, std::size_t max_tokens) {
-            const Taken taken = append(automaton, tokens);
-            const Match match = automaton.match();
-            return nb::make_tuple(static_cast<int>(taken), match.length, to_list(automaton.draft(match, max_tokens)));
-          },
-          nb::arg("tokens"), nb::arg("max_tokens"))
-      .def(
           "draft",
           [](const SuffixAutomaton& automaton, std::size_t max_tokens) {
             return to_list(automaton.draft(automaton.match(), max_tokens));

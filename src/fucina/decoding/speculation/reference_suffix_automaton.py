@@ -79,11 +79,6 @@ class ReferenceAutomaton:
             return self._degrade(3)
         return 0
 
-    def step(self, tokens: Sequence[int], max_tokens: int) -> tuple[int, int, list[int]]:
-        """See AutomatonCore."""
-        refusal = self.append(tokens)
-        return refusal, self.match_length, self.draft(max_tokens)
-
     def draft(self, max_tokens: int) -> list[int]:
         """See SuffixAutomaton."""
         return self.following(self._matched, max_tokens) if self.match_length else []

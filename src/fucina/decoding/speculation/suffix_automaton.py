@@ -70,9 +70,6 @@ class AutomatonCore(Protocol):
     def append(self, tokens: Sequence[int]) -> int:
         """Take the tokens; see above for the answer."""
 
-    def step(self, tokens: Sequence[int], max_tokens: int) -> tuple[int, int, list[int]]:
-        """Append; return what that answers, and then match_length and draft(max_tokens)."""
-
     def draft(self, max_tokens: int) -> list[int]:
         """See SuffixAutomaton."""
 
@@ -148,13 +145,6 @@ class SuffixAutomaton:
         refusal = self._core.append(tokens)
         if refusal:
             raise self._error(refusal)
-
-    def step(self, tokens: Sequence[int], max_tokens: int) -> tuple[int, list[int]]:
-        """Append, and return (match_length, draft(max_tokens)): in one call, as a decode step wants it."""
-        refusal, match_length, draft = self._core.step(tokens, max_tokens)
-        if refusal:
-            raise self._error(refusal)
-        return match_length, draft
 
     def draft(self, max_tokens: int) -> list[int]:
         """Return at most `max_tokens` (from 0) tokens that followed an earlier occurrence of the match, a recent one.
