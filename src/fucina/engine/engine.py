@@ -215,8 +215,8 @@ class Engine:
         self._running.pop(session.id, None)
         self._waiting.pop(session.id, None)
         self._counters.finished[session.ending.reason] += 1
-        self._counters.draft_failures += session.speculator is not None and session.speculator.error is not None
         self._outbox.append(session.finish(session.ending))
+        self._counters.draft_failures += session.speculator is not None and session.speculator.error is not None
         session.release()
 
     def _check_sharing(self, request: Request) -> None:

@@ -65,8 +65,11 @@ class Runner:
         try:
             session.check()
             drafts = session.suggest(planned.n_drafts, self._n_choosable) if planned.n_drafts else ()
-            if drafts and _reserve(session, planned.n_tokens + len(drafts)):
-                return drafts
+            if drafts:
+                if _reserve(session, planned.n_tokens + len(drafts)):
+                    return drafts
+                assert session.speculator is not None
+                session.speculator.withdraw()
             if _reserve(session, planned.n_tokens):
                 return ()
         except Exception as error:

@@ -208,7 +208,7 @@ class Session:
             stop=ending.stop,
             text=text,
             error=ending.error,
-            speculation=self.speculator.end() if self.speculator is not None else None,
+            speculation=self.speculator.end() if self.speculator is not None and self.is_started else None,
         )
 
     def _timings(self, n_given: int) -> Timings:

@@ -115,6 +115,14 @@ class Speculator:
             self._n_empty += self._n_empty < _PATIENCE  # from there on `budget` counts
         return drafts
 
+    def withdraw(self) -> None:
+        """Take the last suggestion back: there is no room to try it."""
+        if self._source is not None and self._cut_listener is not None:
+            try:
+                self._cut_listener.truncate_pending(0)
+            except Exception as error:
+                self._give_up(error)
+
     def verified(self, n_drafted: int, n_accepted: int, n_committed: int) -> None:
         """Take note of what became of drafts."""
         self._verifies += 1
