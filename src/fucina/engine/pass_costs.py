@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from tempfile import NamedTemporaryFile
@@ -19,6 +20,8 @@ from fucina.storage.kv.sequence import KvSequence
 MEASURED_ROWS = (1, 2, 3, 4, 5, 6, 7, 9, 13, 17)
 # Rounds over all of them, fewer if the time is up: a large model would take seconds, and differs less from run to run.
 _ROUNDS, _ENOUGH_S = 8, 0.5
+# A file holds a few hundred bytes; whatever is longer is not ours.
+_LONGEST_FILE = 1 << 16
 
 
 class PassCosts:
@@ -46,9 +49,10 @@ class PassCosts:
         if self._file is None:
             return None
         try:
-            stored = json.loads(self._file.read_bytes())
+            with self._file.open("rb") as file:
+                stored = json.loads(file.read(_LONGEST_FILE))
             return CostTable([(int(rows), float(cost)) for rows, cost in stored["rows_and_costs"]])
-        except (OSError, ValueError, TypeError, KeyError, ConfigError):
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError, ConfigError):
             return None
 
 
@@ -73,10 +77,14 @@ def measure_costs(model: CausalLM) -> CostTable:
 
 def _write(file: Path, content: dict[str, object]) -> None:
     """Replace the file in one step. A disk that is full or read-only only means measuring again next time."""
+    fresh: Path | None = None
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile("w", dir=file.parent, prefix=file.name, delete=False) as fresh:
-            json.dump(content, fresh)
-        Path(fresh.name).replace(file)
+        with NamedTemporaryFile("w", dir=file.parent, prefix=file.name, delete=False) as opened:
+            fresh = Path(opened.name)
+            json.dump(content, opened)
+        fresh.replace(file)
     except OSError:
-        pass
+        if fresh is not None:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ class CostTable:
         rows = [n for n, _ in points]
         if not rows or rows[0] != 1 or any(a >= b for a, b in pairwise(rows)):
             raise ConfigError("cost table", got=f"rows {rows}", expected="ascending numbers of rows, beginning with 1")
-        if not all(isfinite(time) and time > 0.0 for _, time in points):
+        if not all(isfinite(time) and time > 0.0 and isfinite(time / points[0][1]) for _, time in points):
             raise ConfigError("cost table", got=[time for _, time in points], expected="positive times")
         self.points = tuple((n, time / points[0][1]) for n, time in points)
         self._dense = [0.0, *(self._interpolated(n) for n in range(1, _DENSE + 1))]
