@@ -43,9 +43,14 @@ class Speculator:
     ) -> None:
         self._options = options or SpeculationOptions()
         self._source: DraftSource | None = source
+        self.error: Exception | None = None
         # looked up once: asking a protocol whether an object has its methods takes microseconds
         self._cut_listener = source if isinstance(source, CutListener) else None
-        self._top_k_listener = source if isinstance(source, TopKListener) else None
+        self._top_k_listener: TopKListener | None = None
+        try:
+            self._top_k_listener = source if isinstance(source, TopKListener) else None
+        except Exception as error:  # looking for `n_top` may run it
+            self._give_up(error)
         self._priced = source if isinstance(source, PricedSource) else None
         self._costs = costs
         self._gate = CostGate(self._options) if costs is not None else None
@@ -53,7 +58,6 @@ class Speculator:
         self._n_fed = 0
         self._n_rows = 1  # of the pass that is planned, without drafts
         self._n_empty = 0  # steps since there was a draft
-        self.error: Exception | None = None
         self._clear_counts()
         self._sources_before: dict[str, SourceReport] = {}
 
