@@ -270,6 +270,18 @@ def test_what_sources_did_is_told_of_each_request_alone(monkeypatch: pytest.Monk
     assert speculator.end().sources == (another,)
 
 
+def test_reports_are_of_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Able(lambda *_: ())
+    monkeypatch.setattr(source, "sources", lambda: list(told))
+    told = [SourceReport("old", 10, 4, False)]
+    speculator = Speculator(source)
+    speculator.begin([1])
+    told = [SourceReport("old", 16, 5, True), SourceReport("new", 3, 2, False)]
+    assert speculator.end().sources == (SourceReport("old", 6, 1, True), SourceReport("new", 3, 2, False))
+    speculator.begin([1, 2])
+    assert speculator.end().sources == (SourceReport("old", 0, 0, True), SourceReport("new", 0, 0, False))
+
+
 def test_who_has_nothing_is_asked_less_often() -> None:
     found: list[int] = []
     source = Plain(lambda *_: found)

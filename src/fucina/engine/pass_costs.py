@@ -57,22 +57,35 @@ class PassCosts:
 
 
 def measure_costs(model: CausalLM) -> CostTable:
-    """Time passes of MEASURED_ROWS rows of one sequence, in turns. Raises KvPoolFull and what a forward pass raises."""
-    sizes = [n for n in MEASURED_ROWS if n <= model.max_rows]
-    times: dict[int, list[float]] = {n: [] for n in sizes}
+    """Time passes of MEASURED_ROWS rows of one sequence. Raises KvPoolFull and what a forward pass raises.
+
+    Each is compared with a plain step right before it, so that a machine that is slow for a while is slow for both.
+    """
+    sizes = [n for n in MEASURED_ROWS if 1 < n <= model.max_rows]
+    ratios: dict[int, list[float]] = {n: [] for n in sizes}
     kv = KvSequence(model.kv_pool)
+
+    def seconds(n_rows: int) -> float:
+        before = perf_counter()
+        model.forward(Batch((Span(range(n_rows), 0, kv.blocks, n_rows),)))
+        return perf_counter() - before
+
     try:
-        kv.reserve(sizes[-1])
+        kv.reserve(max(MEASURED_ROWS))
+        for n in (1, *sizes):  # warms up
+            seconds(n)
         began = perf_counter()
-        for n in (*sizes, *sizes * _ROUNDS):  # the first of each warms up
-            before = perf_counter()
-            model.forward(Batch((Span(range(n), 0, kv.blocks, n),)))
-            times[n].append(perf_counter() - before)
-            if n == sizes[-1] and len(times[n]) > 1 and perf_counter() - began > _ENOUGH_S:
+        for _ in range(_ROUNDS):
+            for n in sizes:
+                plain = seconds(1)
+                ratios[n].append(seconds(n) / plain)
+            if perf_counter() - began > _ENOUGH_S:
                 break
     finally:
         kv.close()
-    return CostTable([(n, median(taken[1:])) for n, taken in times.items()])
+    costs = [(1, 1.0), *((n, median(taken)) for n, taken in ratios.items())]
+    # where fewer rows seem to cost more, the clock was disturbed
+    return CostTable([(n, min(cost for _, cost in costs[index:])) for index, (n, _) in enumerate(costs)])
 
 
 def _write(file: Path, content: dict[str, object]) -> None:
