@@ -9,6 +9,7 @@ token, medians over the repeats, before each of which what the last one taught i
 without over with. 'allowed' is the speed-up that the cost table gives at the acceptance that was reached; 'of it' is
 the share of that. Ids with and without are compared. The table is measured anew at the start.
 The reference of 'quote' is a document that holds what the model answers without it: the best case of a reference.
+'batch' is eight copying tasks at once, in milliseconds a token of all of them together.
 PYTHON is an environment with llama-cpp-python; its column is its own speed-up by prompt lookup over its plain decoding.
 Prints a table and one JSON line a model, last, and appends those to benchmarks/records/speculation.jsonl.
 """
@@ -21,6 +22,7 @@ import datetime
 import json
 import statistics
 import subprocess
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -124,6 +126,10 @@ def main() -> None:
                     result["lookup_speedup"] = lookup(args, path, prompt_ids, task.temperature)
                 show(task, result)
                 results[task.name] = result
+            if args.tasks is None or "batch" in names:
+                results["batch"] = batch = run_batch(model, args.tokens, args.repeats)
+                figures = f"{batch['plain_s'] * 1e3:9.2f}{batch['drafted_s'] * 1e3:7.2f}{batch['speedup']:9.2f}x"
+                print(f"{'batch':12s}{figures}{'':17s}{batch['accepted']}/{batch['drafted']}", flush=True)
         about = {"date": datetime.date.today().isoformat(), "machine": machine(), "threads": args.threads}
         told = {"model": Path(path).name, "tokens": args.tokens, "repeats": args.repeats, "costs": costs}
         lines.append(json.dumps(about | told | {"tasks": results}, sort_keys=True))
@@ -172,6 +178,29 @@ def answer(task: Task, model: Model, params: fucina.SamplingParams, **options: A
 def median_s(answers: list[Completion]) -> float:
     """Seconds of a token after the first."""
     return statistics.median(1 / one.timings.decode_tok_per_s for one in answers)
+
+
+def run_batch(model: Model, n_tokens: int, repeats: int) -> dict[str, Any]:
+    """Time eight copying tasks in one batch, with and without speculation, in turns."""
+    params = fucina.SamplingParams(max_tokens=n_tokens, ignore_eos=True)
+    sentences = PASSAGE.split(". ")
+    passages = [". ".join([*sentences[n:], *sentences[:n]]) for n in (0, 1, 2, 3)]
+    prompts = [f"{start}:\n\n{text}\n\n{start}:\n\n" for text in passages for start in ("A text", "What he said")]
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    ids = []
+    for _ in range(repeats):
+        for speculate in (False, True):
+            model.drafts.forget()
+            before = time.perf_counter()
+            answers = model.generate_many(prompts, params, speculate=speculate)
+            prefill_s = max(answer.timings.prefill_s for answer in answers)
+            seconds[speculate].append(time.perf_counter() - before - prefill_s)
+            ids.append([answer.ids for answer in answers])
+    assert all(others == ids[0] for others in ids), "batch: other tokens"
+    plain_s, drafted_s = (statistics.median(seconds[on]) / len(prompts) / n_tokens for on in (False, True))
+    drafts = [answer.speculation for answer in answers if answer.speculation is not None]
+    told = {"accepted": sum(one.accepted for one in drafts), "drafted": sum(one.drafted for one in drafts)}
+    return {"plain_s": plain_s, "drafted_s": drafted_s, "speedup": plain_s / drafted_s, **told}
 
 
 def lookup(args: argparse.Namespace, path: str, prompt_ids: list[int], temperature: float) -> float:

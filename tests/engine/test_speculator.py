@@ -64,7 +64,7 @@ class Able(Plain):
         self.restarts += 1
 
     def sources(self) -> Any:
-        return [SourceReport("told", 50 + 4 * len(self.asked), 50 + len(self.asked), False)]
+        return [SourceReport("told", 4 * len(self.asked), len(self.asked), False)]
 
 
 class Priced(Plain):
@@ -276,9 +276,11 @@ def test_reports_are_of_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     told = [SourceReport("old", 10, 4, False)]
     speculator = Speculator(source)
     speculator.begin([1])
+    assert speculator.end().sources == (SourceReport("old", 10, 4, False),)
+    speculator.begin([1, 2])
     told = [SourceReport("old", 16, 5, True), SourceReport("new", 3, 2, False)]
     assert speculator.end().sources == (SourceReport("old", 6, 1, True), SourceReport("new", 3, 2, False))
-    speculator.begin([1, 2])
+    speculator.begin([1, 2, 3])
     assert speculator.end().sources == (SourceReport("old", 0, 0, True), SourceReport("new", 0, 0, False))
 
 
@@ -393,16 +395,18 @@ def test_a_failing_source_is_dropped_once(at: str) -> None:
 
 
 @pytest.mark.parametrize("nonsense", [None, 5, [5], [SimpleNamespace(name="told")]])
-@pytest.mark.parametrize("at_call", [1, 2])
-def test_a_report_that_is_none_does_no_harm(nonsense: Any, at_call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("from_call", [1, 2, 3])
+def test_a_report_that_is_none_does_no_harm(nonsense: Any, from_call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Able(lambda context, n: TEXT[len(context) - len(PROMPT) :][:n])
-    reports = [source.sources()] * (at_call - 1) + [nonsense] * 9
+    reports = [source.sources()] * (from_call - 1) + [nonsense] * 9
     monkeypatch.setattr(source, "sources", lambda: reports.pop(0))
     speculator = Speculator(source)
-    ids, finish = run(new_engine(), params=SamplingParams(max_tokens=20), speculator=speculator)
-    assert (ids, finish.reason) == (TEXT[:20], "length")
-    assert finish.speculation is not None
-    assert finish.speculation.accepted == finish.speculation.drafted
+    # asked at the end of the first, and at both ends of the second
+    for n_tokens in (20, 9):
+        ids, finish = run(new_engine(), params=SamplingParams(max_tokens=n_tokens), speculator=speculator)
+        assert (ids, finish.reason) == (TEXT[:n_tokens], "length")
+        assert finish.speculation is not None
+        assert finish.speculation.accepted == finish.speculation.drafted
     assert speculator.error is not None
 
 

@@ -122,7 +122,11 @@ class Model(Scoring):
         return self._events(self._request(self._chat_ids(messages), params, processor, references, speculate))
 
     def generate_many(
-        self, prompts: Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        speculate: bool = True,
     ) -> list[Completion]:
         """Continue several prompts in one batch; each gets the tokens it would get alone.
 
@@ -132,7 +136,7 @@ class Model(Scoring):
         each = [params] * len(prompts) if params is None or isinstance(params, SamplingParams) else list(params)
         if len(each) != len(prompts):
             raise ConfigError("params", got=f"{len(each)} of them", expected=f"one, or {len(prompts)}, one per prompt")
-        requests = [self._request(prompt, own, None, (), True) for prompt, own in zip(prompts, each, strict=True)]
+        requests = [self._request(prompt, own, None, (), speculate) for prompt, own in zip(prompts, each, strict=True)]
         submitted: list[int] = []
         try:
             for request in requests:

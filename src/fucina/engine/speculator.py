@@ -63,6 +63,7 @@ class Speculator:
 
     def begin(self, history: Sequence[int]) -> None:
         """Start on a request: its tokens, a list that will grow. What the source knows of a common prefix it keeps."""
+        self._sources_before = self._sources() if self._n_fed else {}
         if self._n_fed and list(history[: self._n_fed]) != list(self._stream[: self._n_fed]):
             self._n_fed = 0
             try:
@@ -72,7 +73,6 @@ class Speculator:
                 self._give_up(error)
         self._stream = history
         self._clear_counts()
-        self._sources_before = self._sources()
 
     def budget(self, n_rows: int) -> int:
         """How many drafts the next step may try, in a pass with `n_rows` rows besides them. Call it once a step."""
