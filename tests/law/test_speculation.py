@@ -266,7 +266,7 @@ def test_no_source_shows_in_the_answer(rig: Rig, params: SamplingParams, propose
 def test_a_broken_source_does_not_show(rig: Rig, params: SamplingParams, method: str) -> None:
     short = replace(params, max_tokens=16)
     plain = rig.plain(short)
-    at_call = 1 if method == "sources" else 2
+    at_call = 1 if method == "sources" else 2  # it is asked at the end only
     source = Source(len(rig.prompt), plain.ids, half_right, method, at_call)
     drafted, stats = rig.drafted(short, source)
     assert drafted == plain

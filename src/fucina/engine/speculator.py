@@ -155,8 +155,10 @@ class Speculator:
 
     def end(self) -> SpeculationStats:
         """Let the source see the rest of the sequence, and tell what came of the request."""
+        sources: tuple[SourceReport, ...] = ()
         try:
             self._feed()
+            sources = tuple(_since(report, self._sources_before) for report in self._sources().values())
         except Exception as error:
             self._give_up(error)
         return SpeculationStats(
@@ -170,7 +172,7 @@ class Speculator:
             verify_cost=self._cost,
             gate=self._gate.state if self._gate is not None else None,
             estimated_speedup=self._gate.estimated_speedup if self._gate is not None else None,
-            sources=tuple(_since(report, self._sources_before) for report in self._sources().values()),
+            sources=sources,
         )
 
     def _ask(self, max_tokens: int) -> Sequence[int]:
@@ -208,8 +210,8 @@ class Speculator:
 
 
 def _since(report: SourceReport, before: Mapping[str, SourceReport]) -> SourceReport:
-    """What a source did since it was asked before."""
+    """What a source did since it was asked before, unless it is another by the same name."""
     old = before.get(report.name)
-    if old is None:
+    if old is None or report.drafted < old.drafted:
         return report
     return SourceReport(report.name, report.drafted - old.drafted, report.accepted - old.accepted, report.is_muted)
