@@ -133,9 +133,9 @@ def main() -> None:
         about = {"date": datetime.date.today().isoformat(), "machine": machine(), "threads": args.threads}
         told = {"model": Path(path).name, "tokens": args.tokens, "repeats": args.repeats, "costs": costs}
         lines.append(json.dumps(about | told | {"tasks": results}, sort_keys=True))
-    if not args.no_record:
-        with (Path(__file__).parent / "records" / "speculation.jsonl").open("a") as file:
-            file.writelines(line + "\n" for line in lines)
+        if not args.no_record:
+            with (Path(__file__).parent / "records" / "speculation.jsonl").open("a") as file:
+                file.write(lines[-1] + "\n")
     print("\n".join(["", *lines]))
 
 

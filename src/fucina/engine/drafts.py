@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from fucina.engine.dispatch import Dispatcher
@@ -80,10 +81,14 @@ class Drafts:
 
     def _document(self, reference: str | Sequence[int]) -> list[int]:
         """The tokens of a document. Raises ConfigError."""
-        tokens = list(self._tokenizer.encode(reference) if isinstance(reference, str) else reference)
+        ids = self._tokenizer.encode(reference) if isinstance(reference, str) else reference
+        try:
+            tokens = list(map(operator.index, ids))
+        except TypeError:
+            raise ConfigError("reference", got=ids, expected="a text, or whole numbers") from None
         if not 1 <= len(tokens) <= REFERENCE_LIMIT:
             raise ConfigError("reference", got=f"{len(tokens)} tokens", expected=f"1 to {REFERENCE_LIMIT}")
-        bad = next((token for token in tokens if not isinstance(token, int) or not 0 <= token < self._vocab), None)
+        bad = next((token for token in tokens if not 0 <= token < self._vocab), None)
         if bad is not None:
             raise ConfigError("reference", got=bad, expected=f"token ids from 0 to {self._vocab - 1}")
         return tokens
