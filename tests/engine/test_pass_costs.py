@@ -11,6 +11,7 @@ import fucina
 from fucina.core.formats import Q8_0
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.speculation.costs import CostTable
+from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.decoding.speculation.stats import SpeculationStats
 from fucina.engine import pass_costs
 from fucina.engine.assemble import _fingerprint
@@ -272,7 +273,9 @@ def test_a_single_answer_may_have_references(quoting: Quoting) -> None:
         quoting.model.generate([ASSISTANT], references=[list(QUOTE.encode())]),
     ):
         assert completion.text == QUOTE
-        assert accepted(completion.speculation)["reference 1"] > 0
+        told = accepted(completion.speculation)
+        # the second one continues what the first one ended with, so what it said is the longer match
+        assert told["reference 1"] + told.get("history 1", 0) > len(QUOTE) // 2
     assert "reference 1" not in accepted(quoting.model.chat("Quote it.").speculation)
 
 
@@ -295,3 +298,30 @@ def test_without_room_to_measure_a_request_goes_without_drafts(quoting: Quoting)
     later = quoting.model.chat("Quote it.")
     assert (later.text, later.finish_reason) == (QUOTE, "stop")
     assert later.speculation is not None
+
+
+def test_what_was_said_before_is_drafted_in_later_requests(quoting: Quoting) -> None:
+    assert list(accepted(quoting.model.chat("Quote it.").speculation)) == ["conversation", "recycling"]
+    again = accepted(quoting.model.chat("Once more, please.").speculation)
+    assert again["history 1"] > len(QUOTE) // 2
+    quoting.model.drafts.forget()
+    assert list(accepted(quoting.model.chat("And again.").speculation)) == ["conversation", "recycling"]
+
+
+def test_a_turn_is_remembered_once(quoting: Quoting) -> None:
+    with quoting.model.conversation() as talk:
+        talk.send("Quote it.")
+        n_tokens = len(talk.send("Again.").prompt_ids) + len(QUOTE) + 1
+    history = quoting.model.drafts._speculation._history  # type: ignore[union-attr]
+    assert history is not None
+    n_kept = sum(index.n_tokens for index in history.indexes())
+    # what both turns have in common once, and a separator for each
+    assert n_kept == n_tokens + 2
+
+
+def test_a_model_that_shall_not_remember_does_not(tmp_path: Path) -> None:
+    lm = Quoting(tmp_path).lm
+    speculation = Speculation(lm.vocab, PassCosts(lm, tmp_path / "prices.json"), SpeculationOptions(remember=False))
+    with Model(lm, ByteTokenizer(), speculation=speculation) as model:
+        for _ in range(2):
+            assert list(accepted(model.chat("Quote it.").speculation)) == ["conversation", "recycling"]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fucina.decoding.speculation.acceptance import Acceptance
 from fucina.decoding.speculation.cascade import Cascade
 from fucina.decoding.speculation.costs import CostTable, StepCosts
+from fucina.decoding.speculation.history import History
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.decoding.speculation.recycling import Recycling
 from fucina.decoding.speculation.suffix_automaton import SuffixAutomaton
@@ -45,9 +46,13 @@ class Speculation:
     def forget(self) -> None:
         """Begin anew, for the sequences to come; the prices stay."""
         self._recycling = Recycling(self._vocab)
+        self._history = History() if self._options.remember else None
         self._acceptance = Acceptance()
 
     def drafting(self) -> Drafting:
         """What one more sequence needs."""
         cascade = Cascade(self._recycling, self._acceptance, SuffixAutomaton, self._options.min_draft)
-        return Drafting(cascade, Speculator(cascade, self.costs, self._options))
+        if self._history is not None:
+            for index in self._history.indexes():
+                cascade.share_history(index)
+        return Drafting(cascade, Speculator(cascade, self.costs, self._options, self._history))

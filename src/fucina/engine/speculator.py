@@ -16,6 +16,7 @@ from fucina.decoding.speculation.contract import (
 )
 from fucina.decoding.speculation.costs import StepCosts
 from fucina.decoding.speculation.gate import CostGate, Verify
+from fucina.decoding.speculation.history import History
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.decoding.speculation.stats import SourceReport, SpeculationStats
 
@@ -39,8 +40,13 @@ class Speculator:
     """
 
     def __init__(
-        self, source: DraftSource, costs: StepCosts | None = None, options: SpeculationOptions | None = None
+        self,
+        source: DraftSource,
+        costs: StepCosts | None = None,
+        options: SpeculationOptions | None = None,
+        history: History | None = None,
     ) -> None:
+        """`history` is told what was said when a request ends."""
         self._options = options or SpeculationOptions()
         self._source: DraftSource | None = source
         self.error: Exception | None = None
@@ -55,7 +61,8 @@ class Speculator:
         self._costs = costs
         self._gate = CostGate(self._options) if costs is not None else None
         self._stream: Sequence[int] = ()  # the tokens of the sequence, of which the first _n_fed are observed
-        self._n_fed = 0
+        self._n_fed = self._n_remembered = 0
+        self._history = history
         self._n_rows = 1  # of the pass that is planned, without drafts
         self._n_empty = 0  # steps since there was a draft
         self._clear_counts()
@@ -65,7 +72,7 @@ class Speculator:
         """Start on a request: its tokens, a list that will grow. What the source knows of a common prefix it keeps."""
         self._sources_before = self._sources() if self._n_fed else {}
         if self._n_fed and list(history[: self._n_fed]) != list(self._stream[: self._n_fed]):
-            self._n_fed = 0
+            self._n_fed = self._n_remembered = 0
             try:
                 if isinstance(self._source, RestartableSource):
                     self._source.restart()
@@ -154,9 +161,12 @@ class Speculator:
                 self._give_up(error)
 
     def end(self) -> SpeculationStats:
-        """Let the source see the rest of the sequence, and tell what came of the request."""
+        """Let the source see the rest of the sequence, remember it, and tell what came of the request."""
         sources: tuple[SourceReport, ...] = ()
         try:
+            if self._history is not None:
+                self._history.add(self._stream[self._n_remembered :])
+                self._n_remembered = len(self._stream)
             self._feed()
             sources = tuple(_since(report, self._sources_before) for report in self._sources().values())
         except Exception as error:

@@ -557,3 +557,24 @@ def test_every_draft_equals_the_definition(
         if stream:
             assert cascade.suggest(stream, max_tokens) == expected(stream, added, max_tokens)
             cascade.observe([])  # nothing is pending: no source is ever muted here
+
+
+def test_what_ended_comes_after_documents_and_stays_when_they_go() -> None:
+    trace = Trace(2)
+    earlier, document = Scripted(4, [700, 701]), Scripted(4, [600, 601])
+    trace.cascade.share_history(earlier)
+    trace.cascade.share_reference(document)
+    assert [report.name for report in trace.cascade.sources()] == [
+        "conversation",
+        "reference 1",
+        "history 1",
+        "recycling",
+    ]
+    assert trace.suggest(2) == [600, 601]  # equal matches: the document, although it came later
+    document.match_length = 3
+    assert trace.suggest(2) == [700, 701]
+    trace.observe(700, 701)
+    assert trace.acceptance.probability("history", 4) == pytest.approx((2 + 0.55 * 4) / (2 + 4), abs=1e-12)
+    trace.cascade.clear_references()
+    assert [report.name for report in trace.cascade.sources()] == ["conversation", "history 1", "recycling"]
+    assert trace.suggest(1) == [700]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 #: Where a draft came from: a stream that is searched for the longest match, or the recycled candidates.
-Kind = Literal["conversation", "reference", "recycling"]
+Kind = Literal["conversation", "reference", "history", "recycling"]
 
 _OF_A_MATCH = (0.5, 0.65, 0.8, 0.9, 0.9)
 _PRIORS: dict[Kind, tuple[float, ...]] = {
     "conversation": _OF_A_MATCH,
     "reference": _OF_A_MATCH,
+    "history": (0.25, 0.55, 0.7, 0.75, 0.75),
     "recycling": (0.25,) * len(_OF_A_MATCH),
 }
 #: How many tokens the prior counts for. It does not fade, so no source is ever written off for good.

@@ -152,13 +152,15 @@ class Cascade:
 
     def share_reference(self, frozen: Frozen) -> None:
         """Draft from a document that was indexed before, matched from the start of this conversation on."""
-        reference = _Reference(frozen)
-        reference.cursor.advance(self._stream)
-        self._references.append(reference)
+        self._share(frozen, "reference")
+
+    def share_history(self, frozen: Frozen) -> None:
+        """Draft from sequences that have ended, too, where they match longer than this one and its references."""
+        self._share(frozen, "history")
 
     def clear_references(self) -> None:
         """Forget all reference documents, and the last suggestion."""
-        self._references = []
+        self._references = [other for other in self._references if other.kind != "reference"]
         self._pending = []
 
     def restart(self) -> None:
@@ -172,9 +174,18 @@ class Cascade:
     def sources(self) -> list[SourceReport]:
         """Report on every source, in the order of preference."""
         named = [("conversation", self._conversation)]
-        named += [(f"reference {number}", source) for number, source in enumerate(self._references, 1)]
+        documents = [other for other in self._references if other.kind == "reference"]
+        named += [(f"reference {number}", source) for number, source in enumerate(documents, 1)]
+        earlier = [other for other in self._references if other.kind == "history"]
+        named += [(f"history {number}", source) for number, source in enumerate(earlier, 1)]
         named += [("recycling", self._recycled)]
         return [SourceReport(name, s.mute.drafted, s.mute.accepted, s.mute.is_muted) for name, s in named]
+
+    def _share(self, frozen: Frozen, kind: Kind) -> None:
+        reference = _Reference(frozen, kind)
+        reference.cursor.advance(self._stream)
+        self._references.append(reference)
+        self._references.sort(key=lambda other: other.kind == "history")  # documents first, each in their order
 
     def _longest_match(self) -> tuple[Matcher | None, _Source, int]:
         """Return who matches longest, whose it is and how long; None where nobody matches two tokens."""
@@ -243,12 +254,12 @@ class _Source:
 
 
 class _Reference(_Source):
-    """A document, and where the conversation stands in it."""
+    """A document or earlier sequences, and where the conversation stands in them."""
 
     __slots__ = ("cursor", "frozen")
 
-    def __init__(self, frozen: Frozen) -> None:
-        super().__init__("reference")
+    def __init__(self, frozen: Frozen, kind: Kind) -> None:
+        super().__init__(kind)
         self.frozen = frozen
         self.cursor = frozen.cursor()
 

@@ -26,7 +26,8 @@ class SpeculationOptions:
     back on; it judges once there are two with `min_window_drafted` drafts. `min_speedup`: the estimated speed-up below
     which it closes. `probe_margin`: how much more it takes to open again. `reprobe_after`, `reprobe_max`: plain steps
     until the first probe, and at most, as every failed probe doubles them. `probe_steps`: verifies of a probe.
-    `adapt_budget`: draft less while drafts are wrong.
+    `adapt_budget`: draft less while drafts are wrong. `remember`: what was said in sequences that have ended is drafted
+    in those to come; without it nothing passes from one request to another but counts and single tokens.
     """
 
     max_draft: int = 16
@@ -39,6 +40,7 @@ class SpeculationOptions:
     reprobe_max: int = 1024
     probe_steps: int = 4
     adapt_budget: bool = True
+    remember: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what no gate can work with. Raises ConfigError that names the option."""
@@ -48,7 +50,7 @@ class SpeculationOptions:
                 least = _LEAST[field.name]
                 if isinstance(value, bool) or not isinstance(value, int) or value < least:
                     raise ConfigError(field.name, got=value, expected=f"a whole number of at least {least}")
-            elif field.name == "adapt_budget":
+            elif field.name in ("adapt_budget", "remember"):
                 if not isinstance(value, bool):
                     raise ConfigError(field.name, got=value, expected="True or False")
             elif isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1e6:
