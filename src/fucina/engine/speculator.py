@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from fucina.decoding.scans import RowScans
 
 
-# A source that had nothing this many times in a row is asked only every so many steps: asking takes 2 % of a small
-# model's step, and what it then has to say it says a few tokens late.
+# A source that had nothing for so many steps is asked only every so many, and more seldom later: asking takes 2 % of a
+# small model's step, and what it then has to say it says a few tokens late.
 _PATIENCE, _EVERY = 4, 4
+_LONG_PATIENCE, _SELDOM = 32, 8
 
 
 class Speculator:
@@ -89,7 +90,7 @@ class Speculator:
             return self._options.max_draft
         if self._n_empty >= _PATIENCE:
             self._n_empty += 1
-            if self._n_empty % _EVERY:
+            if self._n_empty % (_EVERY if self._n_empty < _LONG_PATIENCE else _SELDOM):
                 self._fallbacks += 1
                 return 0
         if not self._gate.allows():

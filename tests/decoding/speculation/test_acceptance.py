@@ -16,7 +16,7 @@ def test_before_anything_is_known_longer_matches_are_trusted_more() -> None:
     acceptance = Acceptance()
     for kind in ("conversation", "reference"):
         found = [acceptance.probability(kind, match) for match in (2, 3, 4, 5, 8, 9, 16, 17)]
-        assert found == pytest.approx([0.5, 0.65, 0.65, 0.8, 0.8, 0.9, 0.9, 0.9], abs=1e-12)
+        assert found == pytest.approx([0.35, 0.55, 0.55, 0.75, 0.75, 0.9, 0.9, 0.9], abs=1e-12)
     assert acceptance.probability("recycling", 0) == pytest.approx(0.25, abs=1e-12)
 
 

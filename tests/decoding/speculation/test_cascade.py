@@ -287,12 +287,12 @@ def test_acceptance_is_learned_by_source_and_match() -> None:
     trace = Trace(2)
     trace.suggest()  # six drafted: two hits, one miss
     trace.observe(100, 101, 9)
-    assert trace.acceptance.probability("conversation", 2) == pytest.approx((2 + 2) / (3 + 4), abs=1e-12)
+    assert trace.acceptance.probability("conversation", 2) == pytest.approx((2 + 1.4) / (3 + 4), abs=1e-12)
     trace.conversation.match_length = 7
     trace.suggest(5)  # the sequence ended inside the draft: two hits, no miss
     trace.observe(100, 101)
-    assert trace.acceptance.probability("conversation", 7) == pytest.approx((2 + 3.2) / (2 + 4), abs=1e-12)
-    assert trace.acceptance.probability("reference", 2) == pytest.approx(0.5, abs=1e-12)
+    assert trace.acceptance.probability("conversation", 7) == pytest.approx((2 + 3) / (2 + 4), abs=1e-12)
+    assert trace.acceptance.probability("reference", 2) == pytest.approx(0.35, abs=1e-12)
 
 
 def test_what_recycling_would_have_drafted_counts_whether_it_was_asked_or_not() -> None:
@@ -382,14 +382,14 @@ def test_the_price_decides_how_much_is_drafted() -> None:
     trace = Trace(2)
     answers = [3, 99, 0, 5, 0, 0, -1, 2]
     #   asked: probability, most   answer   drafted
-    # 1 0.5, 6                     3        100 101 102
-    # 2 0.5, 6                     99       100..105
-    # 3 0.5, 6 / 0.25, 8           0 / 5    400..404: the match is refused, the recycled are asked
-    # 4 0.5, 6 / 0.25, 8           0 / 0    nothing
-    # 5 0.5, 4 / 0.25, 4           -1 / 2   400 401
+    # 1 0.35, 6                    3        100 101 102
+    # 2 0.35, 6                    99       100..105
+    # 3 0.35, 6 / 0.25, 8          0 / 5    400..404: the match is refused, the recycled are asked
+    # 4 0.35, 6 / 0.25, 8          0 / 0    nothing
+    # 5 0.35, 4 / 0.25, 4          -1 / 2   400 401
     drafts = [trace.cascade.suggest_priced([1], most, best_length) for most in (16, 16, 16, 16, 4)]
     assert drafts == [[100, 101, 102], [*range(100, 106)], [*range(400, 405)], [], [400, 401]]
-    assert asked == [(0.5, 6), (0.5, 6), (0.5, 6), (0.25, 8), (0.5, 6), (0.25, 8), (0.5, 4), (0.25, 4)]
+    assert asked == [(0.35, 6), (0.35, 6), (0.35, 6), (0.25, 8), (0.35, 6), (0.25, 8), (0.35, 4), (0.25, 4)]
     assert trace.cascade.suggest_priced([1], 0, best_length) == []
     assert len(asked) == 8
 
@@ -398,7 +398,7 @@ def test_a_refused_source_is_thought_better_of_in_time() -> None:
     trace = Trace(2)
     for _ in range(100):
         trace.acceptance.record("conversation", 2, 0, 1)
-    drafts = [trace.cascade.suggest_priced([1], 16, lambda p, most: most if p > 0.4 else 0) for _ in range(500)]
+    drafts = [trace.cascade.suggest_priced([1], 16, lambda p, most: most if p > 0.3 else 0) for _ in range(500)]
     assert not any(drafts[:50])
     assert drafts[499]
 

@@ -7,7 +7,7 @@ from typing import Literal
 #: Where a draft came from: a stream that is searched for the longest match, or the recycled candidates.
 Kind = Literal["conversation", "reference", "history", "recycling"]
 
-_OF_A_MATCH = (0.5, 0.65, 0.8, 0.9, 0.9)
+_OF_A_MATCH = (0.35, 0.55, 0.75, 0.9, 0.9)
 _PRIORS: dict[Kind, tuple[float, ...]] = {
     "conversation": _OF_A_MATCH,
     "reference": _OF_A_MATCH,
