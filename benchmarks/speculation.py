@@ -75,7 +75,7 @@ TASKS = [
     Task("copy", COPY, COPY_TEXT),
     Task(
         "edit",
-        None,  # asked as a user would, SmolLM2 ends after two lines
+        f"Rename the variable result to amount in this code and print all of it:\n\n```python\n{CODE}```",
         f"With result:\n\n```python\n{CODE}```\n\nWith result renamed to amount:\n\n```python\n",
     ),
     Task("copy at 0.7", COPY, COPY_TEXT, temperature=0.7),

@@ -134,6 +134,20 @@ def test_a_request_that_never_ran_tells_nothing_of_the_one_before() -> None:
 # -- budget ----------------------------------------------------------------------------------------------------
 
 
+def test_a_new_request_is_asked_for_drafts_at_once() -> None:
+    speculator = Speculator(Plain(lambda *_: ()), StepCosts(CostTable([(1, 1.0), (17, 1.1)])))
+    speculator.begin([1])
+    asked = []
+    for _ in range(40):
+        asked.append(speculator.budget(1) > 0)
+        if asked[-1]:
+            assert speculator.suggest(4, 300, ()) == []
+    assert asked[:4] == [True] * 4
+    assert 0 < sum(asked[4:]) < 10
+    speculator.begin([1, 2])
+    assert [speculator.budget(1) > 0 for _ in range(3)] == [True] * 3
+
+
 def test_without_prices_every_step_may_draft_as_much_as_allowed() -> None:
     speculator = Speculator(Plain(lambda *_: ()), options=SpeculationOptions(max_draft=5))
     speculator.begin([1])

@@ -50,7 +50,7 @@ class Runner:
                 elif session.ending is None:
                     n_starved += 1
             if touched:
-                is_decoding = all(planned.n_tokens == 1 for planned in plan.spans)
+                is_decoding = self.costs is not None and all(planned.n_tokens == 1 for planned in plan.spans)
                 self._compute(touched, spans, drafts, emit, is_decoding)
                 for session in touched:
                     session.served_at = step

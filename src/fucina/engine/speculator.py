@@ -79,7 +79,7 @@ class Speculator:
                     self._source.restart()
             except Exception as error:
                 self._give_up(error)
-        self._stream = history
+        self._stream, self._n_empty = history, 0
         self._clear_counts()
 
     def budget(self, n_rows: int) -> int:

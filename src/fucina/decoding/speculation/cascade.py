@@ -1,4 +1,4 @@
-"""One source of drafts made of several: the conversation, reference documents, and recycled candidates."""
+"""One source of drafts made of several: the conversation, documents, what ended before, recycled candidates."""
 
 from __future__ import annotations
 
@@ -65,8 +65,9 @@ class Cascade:
     """Drafts for one conversation from whatever matches its end best (Luo et al. 2024; Hu et al. 2024, SAM Decoding).
 
     The longest match wins. Between equal ones it is the conversation, where the latest version of a text is, and then
-    the reference that was added first. Where nothing matches, the recycled candidates are followed. A source whose
-    drafts are mostly wrong is muted for a while. Recycling and acceptance belong to the model and outlive a cascade.
+    the reference that was added first; the history comes last. Where nothing matches, the recycled candidates are
+    followed. A source whose drafts are mostly wrong is muted for a while. Recycling and acceptance belong to the model
+    and outlive a cascade.
 
     `accounting_min_draft`: shorter drafts are not counted, as the engine never tries them.
     """
