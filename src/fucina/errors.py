@@ -20,6 +20,12 @@ FucinaError
 │   ├── ContextFull           the prompt does not fit the context window
 │   └── KvPoolFull            no free KV block
 ├── TemplateError             a chat template is absent, failed, or refused the messages
+├── ConstraintError           a constraint on answers that cannot be honoured
+│   ├── BadSchema             a JSON schema that is none, or asks for what cannot be enforced (carries .path, .keyword)
+│   ├── BadGrammar            a regular expression or grammar that is none
+│   ├── ConstraintTooLarge    beyond a limit of size, depth, time or memory
+│   └── ConstraintFailed      the engine for grammars gave up in the middle of an answer
+├── IncompleteAnswer          an answer was cut off before its constraint was satisfied (carries .completion)
 ├── BadLogits                 a model or a processor gave NaN or infinite logits
 ├── AllTokensMasked           the processors left no token to choose
 ├── InvalidDecodeState        history and cache disagree: a bug, never a caller's fault
@@ -38,14 +44,20 @@ from os import PathLike
 
 __all__ = [
     "AllTokensMasked",
+    "BadGrammar",
     "BadHeader",
     "BadLogits",
+    "BadSchema",
     "BadTensor",
     "CapacityError",
     "Closed",
     "ConfigError",
+    "ConstraintError",
+    "ConstraintFailed",
+    "ConstraintTooLarge",
     "ContextFull",
     "FucinaError",
+    "IncompleteAnswer",
     "IndexDegraded",
     "IndexFrozen",
     "InvalidDecodeState",
@@ -169,6 +181,38 @@ class KvPoolFull(CapacityError):
 
 class TemplateError(FucinaError):
     """A chat template is absent, failed, or refused the messages."""
+
+
+class ConstraintError(FucinaError):
+    """A constraint on answers that cannot be honoured."""
+
+
+class BadSchema(ConstraintError):
+    """A JSON schema that is none, or that asks for what cannot be enforced; `path` and `keyword` say where."""
+
+    def __init__(self, what: str, *, path: str = "$", keyword: str | None = None) -> None:
+        super().__init__(f"schema at {path}{'' if keyword is None else f', {keyword!r}'}: {what}")
+        self.path, self.keyword = path, keyword
+
+
+class BadGrammar(ConstraintError):
+    """A regular expression or grammar that is none."""
+
+
+class ConstraintTooLarge(ConstraintError):
+    """Beyond a limit of size, depth, time or memory."""
+
+
+class ConstraintFailed(ConstraintError):
+    """The engine for grammars gave up in the middle of an answer."""
+
+
+class IncompleteAnswer(FucinaError):
+    """An answer was cut off before its constraint was satisfied; `completion` holds what there is."""
+
+    def __init__(self, what: str, *, completion: object) -> None:
+        super().__init__(what)
+        self.completion = completion
 
 
 class BadLogits(FucinaError):

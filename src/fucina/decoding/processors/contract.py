@@ -35,3 +35,11 @@ class StructuralProcessor(Protocol):
 
     def valid_prefix_len(self, tokens: Sequence[int]) -> int:
         """Count how many of these tokens, from the first on, would be allowed one after the other."""
+
+
+@runtime_checkable
+class PassListener(Protocol):
+    """A processor with work of its own, which it can do while the model computes."""
+
+    def prepare(self, drafts: Sequence[int]) -> None:
+        """Take note that a pass begins: `process` follows for the next token, and for those behind right drafts."""

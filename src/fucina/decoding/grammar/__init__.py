@@ -1,0 +1,1 @@
+"""Grammars that an answer must follow, and the tokens they leave no choice about."""
