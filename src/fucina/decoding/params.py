@@ -67,7 +67,7 @@ class SamplingParams:
         if not isinstance(self.ignore_eos, bool):
             raise ConfigError("ignore_eos", got=self.ignore_eos, expected="True or False")
         object.__setattr__(self, "stop", _stop_strings(self.stop))
-        object.__setattr__(self, "stop_token_ids", _token_ids(self.stop_token_ids))
+        object.__setattr__(self, "stop_token_ids", checked_token_ids("stop_token_ids", self.stop_token_ids))
 
     @property
     def is_greedy(self) -> bool:
@@ -85,14 +85,14 @@ def _number(params: SamplingParams, name: str, low: float, high: float, *, above
     """Check a real number and store it as a float."""
     value = getattr(params, name)
     expected = f"a number {'above' if above_low else 'from'} {low:g} {'up ' if above_low else ''}to {high:g}"
-    number = _real(value)
+    number = real_of(value)
     # NaN is not between anything
     if number is None or not low <= number <= high or (above_low and number == low):
         raise ConfigError(name, got=value, expected=expected)
     object.__setattr__(params, name, number)
 
 
-def _real(value: object) -> float | None:
+def real_of(value: object) -> float | None:
     """Turn a number into a float; None for anything else, bool and what no float can hold included."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
@@ -102,7 +102,7 @@ def _real(value: object) -> float | None:
         return None
 
 
-def _integer(value: object) -> int | None:
+def integer_of(value: object) -> int | None:
     """Turn a whole number of any kind into an int; None for anything else, bool included."""
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
 
@@ -112,7 +112,7 @@ def _whole(params: SamplingParams, name: str, low: int, high: int) -> None:
     value = getattr(params, name)
     if value is None:
         return
-    number = _integer(value)
+    number = integer_of(value)
     if number is None or not low <= number <= high:
         raise ConfigError(name, got=value, expected=f"None or a whole number from {low} to {high}")
     object.__setattr__(params, name, number)
@@ -130,13 +130,13 @@ def _stop_strings(stop: object) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _token_ids(ids: object) -> frozenset[int]:
-    """Check the stop tokens; any set, list or tuple of ids is taken."""
-    expected = f"token ids from 0 to {COUNT_LIMIT}"
+def checked_token_ids(option: str, ids: object) -> frozenset[int]:
+    """Give token ids as a set; any set, list or tuple of them is taken. Raises ConfigError, which names `option`."""
+    expected = f"a set, list or tuple of token ids from 0 to {COUNT_LIMIT}"
     if not isinstance(ids, frozenset | set | tuple | list):
-        raise ConfigError("stop_token_ids", got=ids, expected=expected)
-    tokens = [_integer(token) for token in ids]
+        raise ConfigError(option, got=ids, expected=expected)
+    tokens = [integer_of(token) for token in ids]
     for got, token in zip(ids, tokens, strict=True):
         if token is None or not 0 <= token <= COUNT_LIMIT:
-            raise ConfigError("stop_token_ids", got=got, expected=expected)
+            raise ConfigError(option, got=got, expected=expected)
     return frozenset(token for token in tokens if token is not None)
