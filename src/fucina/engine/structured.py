@@ -1,0 +1,97 @@
+"""Answers as values: what a schema asks for, and what was said read back as that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from fucina.decoding.grammar.constraint import Constraint
+from fucina.engine.completion import Completion
+from fucina.engine.constraints import Constraints, remedy
+from fucina.errors import ConfigError, ConstraintError, IncompleteAnswer
+
+T = TypeVar("T")
+
+#: What may stand as a schema: a mapping or JSON text, which give JSON values, or a type, which gives its instances.
+Schema = Mapping[str, Any] | str | type[T]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted(Generic[T]):
+    """A value to be asked for."""
+
+    constraint: Constraint
+    validate: Callable[[str, Any], T]  # of the JSON text and the JSON value
+
+    def read(self, completion: Completion, constraints: Constraints) -> T:
+        """Read an answer strictly. Raises IncompleteAnswer for one that was cut off, ConstraintError for one refused."""
+        if _was_cut(completion):
+            raise cut_off(completion, self.constraint)
+        text = constraints.answer_text(completion.prompt_ids, completion.ids, completion.text)
+        try:
+            value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
+        except (ValueError, RecursionError) as error:
+            raise ConstraintError(f"the answer cannot be read as JSON: {error}") from error
+        # without its end a number may lack digits; everything else says itself where it is whole
+        if completion.finish_reason != "stop" and isinstance(value, int | float) and not isinstance(value, bool):
+            raise cut_off(completion, self.constraint)
+        return self.validate(text, value)
+
+
+def wanted(schema: Schema[T], constraint: Constraint | None = None) -> Wanted[Any]:
+    """What a schema asks for. Raises BadSchema, ConstraintTooLarge and ConfigError."""
+    if constraint is not None:
+        raise ConfigError("schema", got="a constraint beside it", expected="either of them; a schema is one already")
+    if isinstance(schema, Mapping | str):
+        return Wanted(Constraint.json_schema(schema), lambda _, value: value)
+    if isinstance(schema, bool | int | float | bytes | list | tuple | set):
+        raise ConfigError("schema", got=schema, expected="a mapping, JSON text, or a type such as a pydantic model")
+    return Wanted(Constraint.json_schema(schema), validator(schema))
+
+
+def validator(annotation: type[T]) -> Callable[[str, Any], T]:
+    """A function that makes instances of a type from JSON text."""
+    import pydantic  # that it is there was found out when its schema was asked for
+
+    adapter = pydantic.TypeAdapter(annotation)
+
+    def validate(text: str, value: Any) -> T:
+        del value
+        try:
+            return adapter.validate_json(text)
+        except pydantic.ValidationError as error:
+            raise ConstraintError(f"the answer fits the schema, but its type refuses it: {error}") from error
+
+    return validate
+
+
+def cut_off(completion: Completion, constraint: Constraint) -> IncompleteAnswer:
+    """The error of an answer that was cut off, with its remedy."""
+    n = completion.usage.completion_tokens
+    if completion.finish_reason == "length":
+        what = f"the answer ran out of tokens after {n}, before it was whole; {remedy(constraint)}"
+    elif isinstance(completion.stop, str):
+        what = f"the stop string {completion.stop!r} cut the answer off: constrained answers end by themselves, drop it"
+    elif completion.finish_reason == "cancelled":
+        what = f"the answer was cancelled after {n} tokens, before it was whole; ask again"
+    else:
+        what = f"token {completion.stop} cut the answer off: take it out of stop_token_ids"
+    return IncompleteAnswer(what, completion=completion)
+
+
+def _was_cut(completion: Completion) -> bool:
+    return not completion.satisfied or isinstance(completion.stop, str)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"a key stands there twice: {next(key for key in keys if keys.count(key) > 1)!r}")
+    return found
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
