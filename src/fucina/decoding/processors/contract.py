@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from fucina.decoding.grammar.costs import MaskCosts
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -43,3 +45,18 @@ class PassListener(Protocol):
 
     def prepare(self, drafts: Sequence[int]) -> None:
         """Take note that a pass begins: `process` follows for the next token, and for those behind right drafts."""
+
+
+@runtime_checkable
+class Constraining(Protocol):
+    """A processor that holds an answer to a form. Such an answer ends, so it cannot ignore the model's end tokens."""
+
+    @property
+    def mask_costs(self) -> MaskCosts | None:
+        """What the masks of this answer took so far; None where there are none."""
+
+    def is_satisfied(self, *, ended: bool) -> bool | None:
+        """Whether what was committed is a whole answer; None: nothing is asked of it.
+
+        `ended`: the last token only ended the answer, and is no part of it.
+        """

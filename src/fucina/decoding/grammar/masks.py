@@ -1,0 +1,168 @@
+"""Masks of one sequence, computed ahead on a thread beside the forward pass, or when they are asked for.
+
+Which of the two it is changes the time they take and nothing else. A mask that nobody has begun when it is needed is
+computed by who needs it, so a busy, ended or forked-away thread holds up nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread, current_thread
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fucina.decoding.grammar.contract import Matcher
+from fucina.decoding.grammar.costs import MaskCosts
+from fucina.errors import ConstraintFailed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Without work for so long the thread ends; the next work starts another.
+_IDLE_S = 5.0
+# How often a wait looks whether the thread that computes is still there.
+_LOOK_S = 1.0
+
+
+class MaskJob:
+    """The masks of a matcher's next token and of those behind drafts; whoever comes first computes them."""
+
+    __slots__ = ("_claimed", "_done", "_drafts", "_matcher", "_out", "_runner", "error", "is_done", "n_masks", "seconds")
+
+    def __init__(self, matcher: Matcher, drafts: Sequence[int], out: NDArray[np.uint32]) -> None:
+        self._matcher, self._drafts, self._out = matcher, drafts, out
+        self._claimed, self._done = Lock(), Lock()
+        self._done.acquire()
+        self._runner: Thread | None = None
+        self.is_done = False
+        self.n_masks, self.seconds = 0, 0.0
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        """Compute, unless somebody else has begun."""
+        if not self._claimed.acquire(blocking=False):
+            return
+        self._runner = current_thread()
+        began = perf_counter()
+        try:
+            self.n_masks = self._matcher.masks(self._drafts, self._out)
+        except Exception as error:
+            self.error = error
+        finally:
+            self.seconds = perf_counter() - began
+            self.is_done = True
+            self._done.release()
+
+    def wait(self) -> None:
+        """Return when it is done, here if need be. Raises ConstraintFailed where it never will be."""
+        self.run()
+        while not self.is_done:
+            if self._done.acquire(timeout=_LOOK_S):
+                return
+            if self._runner is not None and not self._runner.is_alive():
+                raise ConstraintFailed(
+                    "the thread that computed a mask is gone, as after a fork in the middle of an answer: "
+                    "begin answers in the process that reads them"
+                )
+
+
+class MaskThread:
+    """One thread that computes masks for every sequence of the process. It starts with the first work and ends idle."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[MaskJob] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def submit(self, job: MaskJob) -> None:
+        """Have a job done. What this thread never comes to, `MaskJob.wait` does."""
+        if self._thread is None or not self._thread.is_alive():
+            # a queue of its own: a fork may have left the old one as if somebody waited at it
+            self._jobs = SimpleQueue()
+            self._thread = Thread(target=_serve, args=(self._jobs,), name="fucina-masks", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+
+def _serve(jobs: SimpleQueue[MaskJob]) -> None:
+    while True:
+        try:
+            job = jobs.get(timeout=_IDLE_S)
+        except Empty:
+            return
+        job.run()
+        del job  # and with it the matcher of an answer that may be over
+
+
+#: The thread of this process.
+MASK_THREAD = MaskThread()
+
+
+class MasksAhead:
+    """One matcher and the masks of the states it is about to be in. Every use of the matcher goes through here."""
+
+    def __init__(self, matcher: Matcher, thread: MaskThread | None = MASK_THREAD) -> None:
+        """Without a thread every mask is computed when it is asked for."""
+        self._matcher, self._thread = matcher, thread
+        self._out = np.zeros((1, matcher.n_words), np.uint32)
+        self._job: MaskJob | None = None  # of masks that are still to be used
+        self._drafts: list[int] = []
+        self._n_consumed = 0  # of the drafts
+        self._is_settled = True
+        self.costs = MaskCosts()
+
+    @property
+    def matcher(self) -> Matcher:
+        """The matcher, with no other thread at it."""
+        self._settle()
+        return self._matcher
+
+    def prepare(self, drafts: Sequence[int]) -> None:
+        """Begin with the masks of the next token and of those behind the drafts, unless it is better to wait."""
+        drafts = list(drafts)
+        if self._thread is None or (self._job is not None and not self._n_consumed and self._drafts == drafts):
+            return
+        self._settle()
+        if len(self._out) <= len(drafts):
+            self._out = np.zeros((len(drafts) + 1, self._matcher.n_words), np.uint32)
+        self._drafts, self._n_consumed = drafts, 0
+        self._job = MaskJob(self._matcher, drafts, self._out[: len(drafts) + 1])
+        self._is_settled = False
+        self._thread.submit(self._job)
+
+    def mask(self) -> NDArray[np.uint32]:
+        """Give the mask of the next token (n_words,), valid until the next call of `prepare` or `mask`.
+
+        Raises what the matcher raises.
+        """
+        began = perf_counter()
+        self._settle()
+        if self._job is not None and self._job.error is not None:
+            raise self._job.error
+        if self._job is None or self._n_consumed >= self._job.n_masks:
+            self._drafts, self._n_consumed = [], 0
+            self._job = MaskJob(self._matcher, (), self._out[:1])
+            self._is_settled = False
+            self._settle()
+            if self._job.error is not None:
+                raise self._job.error
+        self.costs.waited_s += perf_counter() - began
+        return self._out[self._n_consumed]
+
+    def consume(self, token: int) -> None:
+        """Go on by a token that the mask allows. Raises what the matcher raises."""
+        self.matcher.consume(token)
+        if self._n_consumed < len(self._drafts) and self._drafts[self._n_consumed] == token:
+            self._n_consumed += 1
+        else:
+            self._job = None
+
+    def _settle(self) -> None:
+        """Wait for what is being computed."""
+        if not self._is_settled and self._job is not None:
+            self._job.wait()
+            self._is_settled = True
+            self.costs.masks += self._job.n_masks
+            self.costs.seconds += self._job.seconds
