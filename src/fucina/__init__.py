@@ -45,12 +45,18 @@ from fucina.errors import (
 )
 
 if TYPE_CHECKING:
+    from fucina.decoding.grammar.constraint import Constraint
     from fucina.decoding.params import SamplingParams
+    from fucina.decoding.processors.banned import BannedTokens
+    from fucina.decoding.processors.bias import LogitBias
+    from fucina.decoding.processors.chain import ProcessorChain
     from fucina.decoding.processors.contract import LogitProcessor
+    from fucina.decoding.processors.minimum import MinTokens
     from fucina.decoding.speculation.options import SpeculationOptions
     from fucina.decoding.speculation.stats import SpeculationStats
     from fucina.engine.assemble import load
     from fucina.engine.completion import Completion, TokenLogprob
+    from fucina.engine.constraints import UnboundedAnswerWarning
     from fucina.engine.conversation import Conversation
     from fucina.engine.events import FinishEvent, Timings, TokenEvent, Usage
     from fucina.engine.model import Model
@@ -64,10 +70,12 @@ __all__ = [
     "BadLogits",
     "BadSchema",
     "BadTensor",
+    "BannedTokens",
     "CapacityError",
     "Closed",
     "Completion",
     "ConfigError",
+    "Constraint",
     "ConstraintError",
     "ConstraintFailed",
     "ConstraintTooLarge",
@@ -80,13 +88,16 @@ __all__ = [
     "IndexFrozen",
     "InvalidDecodeState",
     "KvPoolFull",
+    "LogitBias",
     "LogitProcessor",
+    "MinTokens",
     "MissingKey",
     "MissingPart",
     "MissingTensor",
     "Model",
     "ModelFileError",
     "NotGguf",
+    "ProcessorChain",
     "PullError",
     "SamplingParams",
     "ShapeError",
@@ -100,6 +111,7 @@ __all__ = [
     "TokenLogprob",
     "TokenOutOfRange",
     "TruncatedFile",
+    "UnboundedAnswerWarning",
     "UnknownModel",
     "UnsupportedFamily",
     "UnsupportedFormat",
@@ -112,17 +124,23 @@ __all__ = [
 
 # Names that cost an import of NumPy or more are fetched when they are first asked for.
 _LAZY = {
+    "BannedTokens": "fucina.decoding.processors.banned",
     "Completion": "fucina.engine.completion",
+    "Constraint": "fucina.decoding.grammar.constraint",
     "Conversation": "fucina.engine.conversation",
     "FinishEvent": "fucina.engine.events",
+    "LogitBias": "fucina.decoding.processors.bias",
     "LogitProcessor": "fucina.decoding.processors.contract",
+    "MinTokens": "fucina.decoding.processors.minimum",
     "Model": "fucina.engine.model",
+    "ProcessorChain": "fucina.decoding.processors.chain",
     "SamplingParams": "fucina.decoding.params",
     "SpeculationOptions": "fucina.decoding.speculation.options",
     "SpeculationStats": "fucina.decoding.speculation.stats",
     "Timings": "fucina.engine.events",
     "TokenEvent": "fucina.engine.events",
     "TokenLogprob": "fucina.engine.completion",
+    "UnboundedAnswerWarning": "fucina.engine.constraints",
     "Usage": "fucina.engine.events",
     "load": "fucina.engine.assemble",
 }

@@ -9,9 +9,11 @@ from typing import Any
 
 from fucina.cli.signals import Interrupt
 from fucina.cli.terminal import harmless
+from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.speculation.stats import SpeculationStats
 from fucina.engine.completion import Completion
 from fucina.engine.events import Event, FinishEvent, Timings
+from fucina.engine.structured import incomplete, was_cut
 
 
 def messages(system: str | None, text: str) -> list[dict[str, str]]:
@@ -34,6 +36,12 @@ def speak(events: Iterator[Event], interrupt: Interrupt | None = None) -> Finish
         events.close()
     print(flush=True)
     return finish
+
+
+def check_whole(answer: Completion | FinishEvent, constraint: Constraint | None) -> None:
+    """Raise IncompleteAnswer, behind the text that was printed, for a constrained answer that was cut off."""
+    if constraint is not None and was_cut(answer):
+        raise incomplete(answer, constraint)
 
 
 def statistics(finish: FinishEvent, *, sampled: bool) -> list[str]:
@@ -80,6 +88,7 @@ def as_object(model: str, completion: Completion) -> dict[str, Any]:
         "text": completion.text,
         "finish_reason": completion.finish_reason,
         "stop": completion.stop,
+        "satisfied": completion.satisfied,
         "logprobs": None
         if logprobs is None
         else [{"id": entry.token, "logprob": entry.logprob, "top": entry.top} for entry in logprobs],

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_references
+from fucina.cli.given import given_constraint, given_references
 from fucina.cli.opening import Machine, open_model
 from fucina.cli.signals import soft_interrupt
 from fucina.decoding.params import SamplingParams
+from fucina.engine.constraints import UnboundedAnswerWarning
 from fucina.errors import FucinaError
 
 if TYPE_CHECKING:
+    from fucina.decoding.grammar.constraint import Constraint
     from fucina.engine.model import Model
 
 app = typer.Typer(add_completion=False)
@@ -40,6 +43,9 @@ def command(
     repeat_penalty: options.RepeatPenalty = 1.0,
     seed: options.Seed = None,
     stop: options.Stop = None,
+    json_schema: options.JsonSchema = None,
+    regex: options.Regex = None,
+    lark: options.Lark = None,
     spec: options.Spec = True,
     spec_ref: options.SpecRef = None,
     threads: options.Threads = None,
@@ -57,6 +63,9 @@ def command(
       fucina chat smollm2 --system "You answer in one short sentence." --temp 0.7
       printf 'Name a river.\\nAnd a mountain.\\n' | fucina chat smollm2
       fucina chat smollm2 --spec-ref manual.txt
+      fucina chat smollm2 --json-schema '{"type": "object", "properties": {"answer": {"type": "string"}}}' -n 200
+
+    A form (--json-schema, --regex, --lark) is that of every answer.
     """
     params = SamplingParams(
         max_tokens=max_tokens,
@@ -69,16 +78,26 @@ def command(
         stop=tuple(stop or ()),
     )
     references = given_references(spec_ref, speculation=spec)
+    constraint = given_constraint(json_schema, regex, lark)
+    # an answer that is cut off is an error here, which says the same; the filters are restored behind every verb
+    warnings.simplefilter("ignore", UnboundedAnswerWarning)
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec)
     loaded = open_model(model, machine)
-    Talk(loaded, system, params, references).run()
+    Talk(loaded, system, params, references, constraint).run()
 
 
 class Talk:
     """The loop: read a line, obey it or answer it, until the person leaves."""
 
-    def __init__(self, model: Model, system: str | None, params: SamplingParams, references: list[str]) -> None:
-        self._params = params
+    def __init__(
+        self,
+        model: Model,
+        system: str | None,
+        params: SamplingParams,
+        references: list[str],
+        constraint: Constraint | None = None,
+    ) -> None:
+        self._params, self._constraint = params, constraint
         self._conversation = model.conversation(system=system)
         for reference in references:
             self._conversation.add_reference(reference)
@@ -125,7 +144,10 @@ class Talk:
         finish = None
         try:
             with soft_interrupt() as interrupt:
-                finish = answer.speak(self._conversation.stream(line, self._params), interrupt)
+                events = self._conversation.stream(line, self._params, constraint=self._constraint)
+                finish = answer.speak(events, interrupt)
+            if finish is not None:
+                answer.check_whole(finish, self._constraint)
         except KeyboardInterrupt:  # the second one: the prompt was still being read
             print(flush=True)
         except FucinaError as error:

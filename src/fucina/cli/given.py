@@ -1,4 +1,4 @@
-"""The text a verb works on: given on the command line, or piped into standard input."""
+"""Texts a verb works on or with: given on the command line, in files, or piped into standard input."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fucina.decoding.grammar.constraint import Constraint
 from fucina.errors import ConfigError
 
 
@@ -38,14 +39,32 @@ def given_references(files: Sequence[Path] | None, *, speculation: bool) -> list
     if files and not speculation:
         names = ", ".join(map(str, files))
         raise ConfigError("--spec-ref", got=names, expected="no --no-spec beside it: drafts are not taken then")
-    return [_reference(file) for file in files or ()]
+    return [_contents("--spec-ref", str(file), file) for file in files or ()]
 
 
-def _reference(file: Path) -> str:
+def given_constraint(json_schema: str | None, regex: str | None, lark: str | None) -> Constraint | None:
+    """The form that an answer must have; a word that starts with @ names a file that holds it.
+
+    Raises ConfigError for several of them and for files that cannot be read, ConstraintError for what they hold.
+    """
+    forms = {"--json-schema": json_schema, "--regex": regex, "--lark": lark}
+    given = {name: word for name, word in forms.items() if word is not None}
+    if len(given) > 1:
+        raise ConfigError(" and ".join(given), got="both" if len(given) == 2 else "all", expected="one of them")
+    for name, word in given.items():
+        text = _contents(name, word, Path(word[1:])) if word.startswith("@") else given_text(name, word)
+        if name == "--json-schema":
+            return Constraint.json_schema(text)
+        # the line end that closes a file is no part of a pattern
+        return Constraint.regex(text.removesuffix("\n")) if name == "--regex" else Constraint.lark(text)
+    return None
+
+
+def _contents(name: str, word: str, file: Path) -> str:
     try:
         text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("--spec-ref", got=str(file), expected=f"a text file in UTF-8 ({error})") from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise ConfigError(name, got=word, expected=f"a text file in UTF-8 ({error})") from None
     if not text:
-        raise ConfigError("--spec-ref", got=str(file), expected="a file with a text in it; this one is empty")
+        raise ConfigError(name, got=word, expected="a file with a text in it; this one is empty")
     return text

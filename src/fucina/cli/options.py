@@ -76,6 +76,36 @@ System = Annotated[
     str | None, typer.Option("--system", metavar="TEXT", help="The system message that precedes the conversation.")
 ]
 
+_FORM = "The form of the answer"
+
+JsonSchema = Annotated[
+    str | None,
+    typer.Option(
+        "--json-schema",
+        metavar="J|@FILE",
+        help="Answer with JSON that fits this schema, given here or in a file. true takes any JSON.",
+        rich_help_panel=_FORM,
+    ),
+]
+Regex = Annotated[
+    str | None,
+    typer.Option(
+        "--regex",
+        metavar="P|@FILE",
+        help="Answer with a text that this regular expression matches as a whole.",
+        rich_help_panel=_FORM,
+    ),
+]
+Lark = Annotated[
+    str | None,
+    typer.Option(
+        "--lark",
+        metavar="G|@FILE",
+        help="Answer with a text that follows this Lark grammar from its rule `start`.",
+        rich_help_panel=_FORM,
+    ),
+]
+
 _SPECULATION = "Speculation"
 
 Spec = Annotated[

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_references, given_text
+from fucina.cli.given import given_constraint, given_references, given_text
 from fucina.cli.opening import Machine, open_model
 from fucina.decoding.params import SamplingParams
+from fucina.engine.constraints import UnboundedAnswerWarning
 from fucina.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fucina.decoding.grammar.constraint import Constraint
     from fucina.engine.model import Model
 
 app = typer.Typer(add_completion=False)
@@ -41,6 +44,9 @@ def command(
         typer.Option("--logprobs", metavar="K", help="With --json: log-probabilities, and the top K."),
     ] = None,
     as_json: options.Json = False,
+    json_schema: options.JsonSchema = None,
+    regex: options.Regex = None,
+    lark: options.Lark = None,
     spec: options.Spec = True,
     spec_ref: options.SpecRef = None,
     threads: options.Threads = None,
@@ -59,8 +65,12 @@ def command(
       cat letter.txt | fucina run smollm2 --system "Summarize in one sentence."
       fucina run smollm2 -p "What is gravity?" --json --logprobs 3 | python -m json.tool
       fucina run smollm2 -p "Quote the second paragraph." --spec-ref letter.txt
+      fucina run smollm2 -p "Is the sea salty?" --regex "yes|no"
+      fucina run smollm2 -p "Describe a cat." --json-schema @animal.json
 
     Without --temp the likeliest token is always taken, so the same prompt gives the same text.
+    An answer that a form was asked of, and that is cut off before it has it, is printed all the same; the exit code
+    is 10 then.
     """
     params = SamplingParams(
         max_tokens=max_tokens,
@@ -75,11 +85,14 @@ def command(
     )
     asked = _asked(given_text("--prompt", prompt), system, raw)
     references = given_references(spec_ref, speculation=spec)
+    constraint = given_constraint(json_schema, regex, lark)
+    # an answer that is cut off is an error here, which says the same; the filters are restored behind every verb
+    warnings.simplefilter("ignore", UnboundedAnswerWarning)
     loaded = open_model(model, Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec))
     if as_json:
-        _print_object(model, loaded, asked, params, references)
+        _print_object(model, loaded, asked, params, references, constraint)
     else:
-        _speak(loaded, asked, params, references)
+        _speak(loaded, asked, params, references, constraint)
 
 
 def _asked(text: str, system: str | None, raw: bool) -> str | list[dict[str, str]]:
@@ -89,21 +102,34 @@ def _asked(text: str, system: str | None, raw: bool) -> str | list[dict[str, str
 
 
 def _print_object(
-    name: str, model: Model, asked: str | list[dict[str, str]], params: SamplingParams, references: list[str]
+    name: str,
+    model: Model,
+    asked: str | list[dict[str, str]],
+    params: SamplingParams,
+    references: list[str],
+    constraint: Constraint | None,
 ) -> None:
     if isinstance(asked, str):
-        completion = model.generate(asked, params, references=references)
+        completion = model.generate(asked, params, references=references, constraint=constraint)
     else:
-        completion = model.chat(asked, params, references=references)
+        completion = model.chat(asked, params, references=references, constraint=constraint)
     print(json.dumps(answer.as_object(name, completion), ensure_ascii=False), flush=True)
+    answer.check_whole(completion, constraint)
 
 
-def _speak(model: Model, asked: str | list[dict[str, str]], params: SamplingParams, references: list[str]) -> None:
+def _speak(
+    model: Model,
+    asked: str | list[dict[str, str]],
+    params: SamplingParams,
+    references: list[str],
+    constraint: Constraint | None,
+) -> None:
     if isinstance(asked, str):
-        events = model.stream(asked, params, references=references)
+        events = model.stream(asked, params, references=references, constraint=constraint)
     else:
-        events = model.stream_chat(asked, params, references=references)
+        events = model.stream_chat(asked, params, references=references, constraint=constraint)
     finish = answer.speak(events)
     if finish is not None:
         for line in answer.statistics(finish, sampled=not params.is_greedy):
             terminal.note(line)
+        answer.check_whole(finish, constraint)

@@ -61,7 +61,9 @@ class Constraints:
         if constraint is None:
             return own
         if not isinstance(constraint, Constraint):
-            raise ConfigError("constraint", got=constraint, expected="one that Constraint.json_schema, .regex, .lark gave")
+            raise ConfigError(
+                "constraint", got=constraint, expected="one that Constraint.json_schema, .regex, .lark gave"
+            )
         compiler, thoughts = self._prepared()
         grammar = GrammarProcessor(
             compiler.matcher(constraint),
@@ -101,8 +103,8 @@ def remedy(constraint: Constraint) -> str:
         return "raise max_tokens"
     shown = ", ".join(paths[:_SHOWN_PATHS]) + (f" and {len(paths) - _SHOWN_PATHS} more" if paths[_SHOWN_PATHS:] else "")
     return (
-        f"nothing bounds {shown}: bound it (maxLength for text, minimum and maximum for numbers, maxItems for arrays), "
-        "or raise max_tokens"
+        f"nothing bounds {shown}, so bound that (maxLength for text, minimum and maximum for numbers, maxItems for "
+        "arrays), or raise max_tokens"
     )
 
 
@@ -111,7 +113,7 @@ _SHOWN_PATHS = 8
 
 def _warn(constraint: Constraint) -> None:
     if unbounded_paths(constraint):
-        message = f"an answer ran out of tokens before it was whole, and {remedy(constraint)}"
+        message = f"an answer ran out of tokens before it was whole: {remedy(constraint)}"
         warnings.warn(message, UnboundedAnswerWarning, stacklevel=_callers_level())
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar, overload
 
+from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.processors.contract import LogitProcessor
 from fucina.engine.completion import Completion, collect, raise_error, raising
+from fucina.engine.constraints import Constraints, watched
 from fucina.engine.dispatch import Dispatcher
 from fucina.engine.drafts import Drafts
 from fucina.engine.events import Event, TokenEvent
 from fucina.engine.request import CachedPrefix, Request
+from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Speech
 from fucina.errors import Closed, ConfigError
 from fucina.storage.kv.sequence import KvSequence
+
+T = TypeVar("T")
 
 
 class Conversation:
@@ -34,8 +40,10 @@ class Conversation:
         kv: KvSequence,
         system: str | None,
         drafts: Drafts,
+        constraints: Constraints,
     ) -> None:
         self._dispatcher, self._speech, self._kv, self._drafts = dispatcher, speech, kv, drafts
+        self._constraints = constraints
         self._drafting = drafts.open()
         self._opening = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._opening)
@@ -55,22 +63,73 @@ class Conversation:
         """Positions in the cache."""
         return self._kv.length
 
+    @overload
     def send(
-        self, text: str, params: SamplingParams | None = None, *, processor: LogitProcessor | None = None
-    ) -> Completion:
-        """Say something and wait for the whole answer. Raises what `stream` raises."""
-        turn = self._turn(text, params, processor)
-        with closing(self._events(turn)) as events:
-            return raise_error(collect(turn.request.prompt_ids, events))
+        self,
+        text: str,
+        params: SamplingParams | None = None,
+        *,
+        constraint: Constraint | None = None,
+        processor: LogitProcessor | None = None,
+        schema: None = None,
+    ) -> Completion: ...
+
+    @overload
+    def send(
+        self,
+        text: str,
+        params: SamplingParams | None = None,
+        *,
+        constraint: Constraint | None = None,
+        processor: LogitProcessor | None = None,
+        schema: type[T],
+    ) -> T: ...
+
+    @overload
+    def send(
+        self,
+        text: str,
+        params: SamplingParams | None = None,
+        *,
+        constraint: Constraint | None = None,
+        processor: LogitProcessor | None = None,
+        schema: Mapping[str, Any] | str,
+    ) -> Any: ...
+
+    def send(
+        self,
+        text: str,
+        params: SamplingParams | None = None,
+        *,
+        constraint: Constraint | None = None,
+        processor: LogitProcessor | None = None,
+        schema: Schema[T] | None = None,
+    ) -> Any:
+        """Say something and wait for the whole answer. Raises what `stream` raises.
+
+        With `schema` the answer is JSON that fits it, and is given as a value, as `Model.chat` does; it stays in the
+        conversation as it was said. Raises IncompleteAnswer too.
+        """
+        target = None if schema is None else wanted(schema, constraint)
+        turn = self._turn(text, params, constraint if target is None else target.constraint, processor)
+        with closing(watched(self._events(turn), constraint)) as events:
+            completion = raise_error(collect(turn.request.prompt_ids, events))
+        return completion if target is None else target.read(completion, self._constraints)
 
     def stream(
-        self, text: str, params: SamplingParams | None = None, *, processor: LogitProcessor | None = None
+        self,
+        text: str,
+        params: SamplingParams | None = None,
+        *,
+        constraint: Constraint | None = None,
+        processor: LogitProcessor | None = None,
     ) -> Iterator[Event]:
         """Say something and give the answer's events as they come; closing the iterator stops the answer.
 
-        Raises TemplateError and Closed at once; ConfigError, ContextFull, KvPoolFull and AllTokensMasked on the way.
+        Raises TemplateError, ConstraintError and Closed at once; ConfigError, ContextFull, KvPoolFull and
+        AllTokensMasked on the way.
         """
-        return raising(self._events(self._turn(text, params, processor)))
+        return raising(watched(self._events(self._turn(text, params, constraint, processor)), constraint))
 
     def add_reference(self, document: str | Sequence[int]) -> None:
         """Give a text, or its tokens, that answers may quote: drafts are taken from it too, which changes speed only.
@@ -111,12 +170,19 @@ class Conversation:
     def _change(self, messages: list[dict[str, str]]) -> None:
         self._messages, self._n_changes = list(messages), self._n_changes + 1
 
-    def _turn(self, text: str, params: SamplingParams | None, processor: LogitProcessor | None) -> _Turn:
+    def _turn(
+        self,
+        text: str,
+        params: SamplingParams | None,
+        constraint: Constraint | None,
+        processor: LogitProcessor | None,
+    ) -> _Turn:
         if not self._give_back.alive:
             raise Closed("this conversation was closed: start another with model.conversation()")
         messages = [*self._messages, {"role": "user", "content": text}]
         prompt_ids = self._speech.chat_ids(messages)
-        request = Request(prompt_ids=prompt_ids, params=params or SamplingParams(), processor=processor)
+        held = self._constraints.processor(constraint, prompt_ids, processor)
+        request = Request(prompt_ids=prompt_ids, params=params or SamplingParams(), processor=held)
         return _Turn(messages, request, self._n_changes)
 
     def _events(self, turn: _Turn) -> Generator[Event, None, None]:

@@ -6,12 +6,15 @@ everybody, and requests that are alive together run in one batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import Any, TypeVar, overload
 
+from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.processors.contract import LogitProcessor
 from fucina.engine.completion import Completion, collect, raise_error, raising
+from fucina.engine.constraints import Constraints, watched
 from fucina.engine.conversation import Conversation
 from fucina.engine.counters import Counters
 from fucina.engine.dispatch import Dispatcher
@@ -21,6 +24,7 @@ from fucina.engine.events import Event
 from fucina.engine.request import Request
 from fucina.engine.scoring import Scoring
 from fucina.engine.speculation import Speculation
+from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Codec, Message, Speech
 from fucina.errors import ConfigError
 from fucina.models.contract import CausalLM
@@ -29,12 +33,16 @@ from fucina.storage.kv.sequence import KvSequence
 #: A prompt: text, encoded with the model's begin token and its markers; or token ids, taken as they are.
 Prompt = str | Sequence[int]
 
+T = TypeVar("T")
+
 
 class Model(Scoring):
     """A causal language model, its tokenizer and its engine.
 
-    Prompts that do not fit raise ContextFull, wrong options ConfigError, before anything is computed. An answer that
-    fails on the way raises its own error: AllTokensMasked, KvPoolFull, or what a processor raised.
+    Prompts that do not fit raise ContextFull, wrong options ConfigError, constraints that cannot be honoured
+    ConstraintError, before anything is computed. An answer that fails on the way raises its own error:
+    AllTokensMasked, KvPoolFull, or what a processor raised. One that runs out of tokens where its constraint would have
+    let it go on forever gives an UnboundedAnswerWarning.
     """
 
     def __init__(
@@ -50,11 +58,18 @@ class Model(Scoring):
         super().__init__(model, Dispatcher(self._engine))
         #: What speculation costs, and what it has learned.
         self.drafts = Drafts(speculation, self._engine, self._dispatcher, speech.tokenizer, model.vocab)
+        #: What constrained answers need; `.prepare()` builds it before the first one does.
+        self.constraints = Constraints(speech.tokenizer)
 
     @property
     def tokenizer(self) -> Codec:
         """Text to tokens and back: `.encode(text, special=False)`, `.decode(ids)`."""
         return self._speech.tokenizer
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The tokens with which the model ends an answer."""
+        return self._speech.eog_ids
 
     @property
     def context(self) -> int:
@@ -71,22 +86,25 @@ class Model(Scoring):
         prompt: Prompt,
         params: SamplingParams | None = None,
         *,
+        constraint: Constraint | None = None,
         processor: LogitProcessor | None = None,
         references: Sequence[Prompt] = (),
         speculate: bool = True,
     ) -> Completion:
         """Continue a prompt and wait for the whole answer.
 
-        `references` are texts, or tokens, that the answer may quote: drafts are taken from them. Without `speculate`
-        there are no drafts, which changes speed only.
+        `constraint` is what the answer must look like; `satisfied` tells whether it came to a whole one. `references`
+        are texts, or tokens, that the answer may quote: drafts are taken from them. Without `speculate` there are no
+        drafts, which changes speed only.
         """
-        return self._complete(self._request(prompt, params, processor, references, speculate))
+        return self._complete(self._request(prompt, params, constraint, processor, references, speculate), constraint)
 
     def stream(
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
         *,
+        constraint: Constraint | None = None,
         processor: LogitProcessor | None = None,
         references: Sequence[Prompt] = (),
         speculate: bool = True,
@@ -95,55 +113,111 @@ class Model(Scoring):
 
         The request is submitted when the first event is asked for; closing the iterator cancels it.
         """
-        return self._events(self._request(prompt, params, processor, references, speculate))
+        return self._events(self._request(prompt, params, constraint, processor, references, speculate), constraint)
+
+    @overload
+    def chat(
+        self,
+        messages: str | Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        constraint: Constraint | None = None,
+        processor: LogitProcessor | None = None,
+        references: Sequence[Prompt] = (),
+        speculate: bool = True,
+        schema: None = None,
+    ) -> Completion: ...
+
+    @overload
+    def chat(
+        self,
+        messages: str | Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        constraint: Constraint | None = None,
+        processor: LogitProcessor | None = None,
+        references: Sequence[Prompt] = (),
+        speculate: bool = True,
+        schema: type[T],
+    ) -> T: ...
+
+    @overload
+    def chat(
+        self,
+        messages: str | Sequence[Message],
+        params: SamplingParams | None = None,
+        *,
+        constraint: Constraint | None = None,
+        processor: LogitProcessor | None = None,
+        references: Sequence[Prompt] = (),
+        speculate: bool = True,
+        schema: Mapping[str, Any] | str,
+    ) -> Any: ...
 
     def chat(
         self,
         messages: str | Sequence[Message],
         params: SamplingParams | None = None,
         *,
+        constraint: Constraint | None = None,
         processor: LogitProcessor | None = None,
         references: Sequence[Prompt] = (),
         speculate: bool = True,
-    ) -> Completion:
-        """Answer chat messages (a string is one user message), written out by the model's template."""
-        return self._complete(self._request(self._chat_ids(messages), params, processor, references, speculate))
+        schema: Schema[T] | None = None,
+    ) -> Any:
+        """Answer chat messages (a string is one user message), written out by the model's template.
+
+        With `schema` the answer is JSON that fits it, and is given as a value: an instance of a type (a pydantic
+        model, a dataclass), or the JSON value for a schema as a mapping or JSON text. Raises IncompleteAnswer where the
+        answer is cut off before it is whole.
+        """
+        target = None if schema is None else wanted(schema, constraint)
+        rule = constraint if target is None else target.constraint
+        request = self._request(self._chat_ids(messages), params, rule, processor, references, speculate)
+        if target is None:
+            return self._complete(request, constraint)
+        return target.read(self._complete(request, None), self.constraints)
 
     def stream_chat(
         self,
         messages: str | Sequence[Message],
         params: SamplingParams | None = None,
         *,
+        constraint: Constraint | None = None,
         processor: LogitProcessor | None = None,
         references: Sequence[Prompt] = (),
         speculate: bool = True,
     ) -> Iterator[Event]:
         """Answer chat messages and give the events as they come, like `stream`. Raises TemplateError too."""
-        return self._events(self._request(self._chat_ids(messages), params, processor, references, speculate))
+        request = self._request(self._chat_ids(messages), params, constraint, processor, references, speculate)
+        return self._events(request, constraint)
 
     def generate_many(
         self,
         prompts: Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        constraints: Constraint | Sequence[Constraint | None] | None = None,
         speculate: bool = True,
     ) -> list[Completion]:
         """Continue several prompts in one batch; each gets the tokens it would get alone.
 
-        `params` holds for all, or there is one for each. An answer that fails has finish_reason 'error' and its error;
-        the others are whole.
+        `params` and `constraints` hold for all, or there is one for each. An answer that fails has finish_reason
+        'error' and its error; the others are whole.
         """
-        each = [params] * len(prompts) if params is None or isinstance(params, SamplingParams) else list(params)
-        if len(each) != len(prompts):
-            raise ConfigError("params", got=f"{len(each)} of them", expected=f"one, or {len(prompts)}, one per prompt")
-        requests = [self._request(prompt, own, None, (), speculate) for prompt, own in zip(prompts, each, strict=True)]
+        each = _one_each("params", params, SamplingParams, len(prompts))
+        rules = _one_each("constraints", constraints, Constraint, len(prompts))
+        requests = [
+            self._request(prompt, own, rule, None, (), speculate)
+            for prompt, own, rule in zip(prompts, each, rules, strict=True)
+        ]
         submitted: list[int] = []
         try:
             for request in requests:
                 submitted.append(self._dispatcher.submit(request))
             return [
-                collect(request.prompt_ids, self._dispatcher.events(request_id))
-                for request, request_id in zip(requests, submitted, strict=True)
+                collect(request.prompt_ids, watched(self._dispatcher.events(request_id), rule))
+                for request, request_id, rule in zip(requests, submitted, rules, strict=True)
             ]
         finally:
             for request_id in submitted:
@@ -152,7 +226,7 @@ class Model(Scoring):
     def conversation(self, system: str | None = None) -> Conversation:
         """Start a chat that remembers its turns and their keys and values."""
         kv = KvSequence(self._live_model().kv_pool)
-        return Conversation(self._dispatcher, self._speech, kv, system, self.drafts)
+        return Conversation(self._dispatcher, self._speech, kv, system, self.drafts, self.constraints)
 
     def close(self) -> None:
         """End every request and let go of the model's memory. Closing twice is harmless."""
@@ -169,6 +243,7 @@ class Model(Scoring):
         self,
         prompt: Prompt,
         params: SamplingParams | None,
+        constraint: Constraint | None,
         processor: LogitProcessor | None,
         references: Sequence[Prompt],
         speculate: bool,
@@ -182,15 +257,28 @@ class Model(Scoring):
         drafting = self.drafts.open(references) if speculate else None
         speculator = drafting.speculator if drafting is not None else None
         return Request(
-            prompt_ids=prompt_ids, params=params or SamplingParams(), processor=processor, speculator=speculator
+            prompt_ids=prompt_ids,
+            params=params or SamplingParams(),
+            processor=self.constraints.processor(constraint, prompt_ids, processor),
+            speculator=speculator,
         )
 
     def _chat_ids(self, messages: str | Sequence[Message]) -> list[int]:
         return self._speech.chat_ids([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)
 
-    def _complete(self, request: Request) -> Completion:
-        with closing(self._dispatcher.events(self._dispatcher.submit(request))) as events:
+    def _complete(self, request: Request, constraint: Constraint | None) -> Completion:
+        with closing(watched(self._dispatcher.events(self._dispatcher.submit(request)), constraint)) as events:
             return raise_error(collect(request.prompt_ids, events))
 
-    def _events(self, request: Request) -> Iterator[Event]:
-        yield from raising(self._dispatcher.events(self._dispatcher.submit(request)))
+    def _events(self, request: Request, constraint: Constraint | None) -> Iterator[Event]:
+        yield from raising(watched(self._dispatcher.events(self._dispatcher.submit(request)), constraint))
+
+
+def _one_each(option: str, given: T | Sequence[T | None] | None, kind: type[T], n: int) -> Sequence[T | None]:
+    """One for each of n prompts: the one for all, or the sequence as it came. Raises ConfigError."""
+    if given is None or isinstance(given, kind):
+        return [given] * n
+    if not isinstance(given, Sequence) or len(given) != n:
+        got = f"{len(given)} of them" if isinstance(given, Sequence) else given
+        raise ConfigError(option, got=got, expected=f"one, or {n}, one per prompt")
+    return given

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.engine.completion import Completion
 from fucina.engine.constraints import Constraints, remedy
+from fucina.engine.events import FinishEvent
 from fucina.errors import ConfigError, ConstraintError, IncompleteAnswer
 
 T = TypeVar("T")
@@ -26,9 +27,9 @@ class Wanted(Generic[T]):
     validate: Callable[[str, Any], T]  # of the JSON text and the JSON value
 
     def read(self, completion: Completion, constraints: Constraints) -> T:
-        """Read an answer strictly. Raises IncompleteAnswer for one that was cut off, ConstraintError for one refused."""
-        if _was_cut(completion):
-            raise cut_off(completion, self.constraint)
+        """Read an answer strictly. Raises IncompleteAnswer where it was cut off, else ConstraintError."""
+        if was_cut(completion):
+            raise incomplete(completion, self.constraint)
         text = constraints.answer_text(completion.prompt_ids, completion.ids, completion.text)
         try:
             value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
@@ -36,7 +37,7 @@ class Wanted(Generic[T]):
             raise ConstraintError(f"the answer cannot be read as JSON: {error}") from error
         # without its end a number may lack digits; everything else says itself where it is whole
         if completion.finish_reason != "stop" and isinstance(value, int | float) and not isinstance(value, bool):
-            raise cut_off(completion, self.constraint)
+            raise incomplete(completion, self.constraint)
         return self.validate(text, value)
 
 
@@ -67,22 +68,24 @@ def validator(annotation: type[T]) -> Callable[[str, Any], T]:
     return validate
 
 
-def cut_off(completion: Completion, constraint: Constraint) -> IncompleteAnswer:
+def incomplete(answer: Completion | FinishEvent, constraint: Constraint) -> IncompleteAnswer:
     """The error of an answer that was cut off, with its remedy."""
-    n = completion.usage.completion_tokens
-    if completion.finish_reason == "length":
-        what = f"the answer ran out of tokens after {n}, before it was whole; {remedy(constraint)}"
-    elif isinstance(completion.stop, str):
-        what = f"the stop string {completion.stop!r} cut the answer off: constrained answers end by themselves, drop it"
-    elif completion.finish_reason == "cancelled":
-        what = f"the answer was cancelled after {n} tokens, before it was whole; ask again"
+    n = answer.usage.completion_tokens
+    reason = answer.reason if isinstance(answer, FinishEvent) else answer.finish_reason
+    if reason == "length":
+        what = f"the answer ran out of tokens after {n}, before it was whole: {remedy(constraint)}"
+    elif isinstance(answer.stop, str):
+        what = f"the stop string {answer.stop!r} cut the answer off: constrained answers end by themselves, so drop it"
+    elif reason == "stop":
+        what = f"the stop token {answer.stop} cut the answer off: constrained answers end by themselves, so drop it"
     else:
-        what = f"token {completion.stop} cut the answer off: take it out of stop_token_ids"
-    return IncompleteAnswer(what, completion=completion)
+        what = f"the answer was {reason} after {n} tokens, before it was whole: ask again"
+    return IncompleteAnswer(what, completion=answer)
 
 
-def _was_cut(completion: Completion) -> bool:
-    return not completion.satisfied or isinstance(completion.stop, str)
+def was_cut(answer: Completion | FinishEvent) -> bool:
+    """Whether a constrained answer was cut off: a stop string takes text away that its constraint had allowed."""
+    return not answer.satisfied or isinstance(answer.stop, str)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

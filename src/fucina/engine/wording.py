@@ -22,8 +22,19 @@ class TextStream(Protocol):
 class Codec(Protocol):
     """Text to tokens and back: what a caller sees of a tokenizer."""
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
-        """Give the tokens of `text`; its markers become control tokens only if `special`."""
+    @property
+    def vocab_size(self) -> int:
+        """Tokens are 0 to vocab_size - 1."""
+
+    @property
+    def eog_ids(self) -> frozenset[int]:
+        """Tokens with which the model ends an answer."""
+
+    def text_bytes(self) -> Sequence[bytes]:
+        """Give the bytes of every token in a text; none where it stands for no text."""
+
+    def encode(self, text: str, special: bool = False, *, at_start: bool = True) -> list[int]:
+        """Give the tokens of `text`, which begins one or continues it; its markers become tokens only if `special`."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """Give the text of tokens; control tokens say nothing."""

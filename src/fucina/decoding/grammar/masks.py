@@ -30,7 +30,18 @@ _LOOK_S = 1.0
 class MaskJob:
     """The masks of a matcher's next token and of those behind drafts; whoever comes first computes them."""
 
-    __slots__ = ("_claimed", "_done", "_drafts", "_matcher", "_out", "_runner", "error", "is_done", "n_masks", "seconds")
+    __slots__ = (
+        "_claimed",
+        "_done",
+        "_drafts",
+        "_matcher",
+        "_out",
+        "_runner",
+        "error",
+        "is_done",
+        "n_masks",
+        "seconds",
+    )
 
     def __init__(self, matcher: Matcher, drafts: Sequence[int], out: NDArray[np.uint32]) -> None:
         self._matcher, self._drafts, self._out = matcher, drafts, out

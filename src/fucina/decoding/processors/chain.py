@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
-from fucina.decoding.processors.contract import LogitProcessor, PassListener, StructuralProcessor
+from fucina.decoding.processors.contract import (
+    Constraining,
+    LogitProcessor,
+    PassListener,
+    StructuralProcessor,
+)
 from fucina.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from fucina.decoding.grammar.costs import MaskCosts
 
 
 class ProcessorChain:
@@ -73,3 +80,12 @@ class _StructuralChain(ProcessorChain):
         """How many of the tokens the structural processor allows."""
         assert self._structural is not None
         return self._structural.valid_prefix_len(tokens)
+
+    @property
+    def mask_costs(self) -> MaskCosts | None:
+        """What the structural processor's masks took."""
+        return self._structural.mask_costs if isinstance(self._structural, Constraining) else None
+
+    def is_satisfied(self, *, ended: bool) -> bool | None:
+        """Whether the structural processor has a whole answer."""
+        return self._structural.is_satisfied(ended=ended) if isinstance(self._structural, Constraining) else None
