@@ -10,10 +10,11 @@ from typing import Any
 from fucina.cli.signals import Interrupt
 from fucina.cli.terminal import harmless
 from fucina.decoding.grammar.constraint import Constraint
+from fucina.decoding.grammar.costs import MaskCosts
 from fucina.decoding.speculation.stats import SpeculationStats
 from fucina.engine.completion import Completion
 from fucina.engine.events import Event, FinishEvent, Timings
-from fucina.engine.structured import incomplete, was_cut
+from fucina.engine.structured import incomplete
 
 
 def messages(system: str | None, text: str) -> list[dict[str, str]]:
@@ -40,7 +41,7 @@ def speak(events: Iterator[Event], interrupt: Interrupt | None = None) -> Finish
 
 def check_whole(answer: Completion | FinishEvent, constraint: Constraint | None) -> None:
     """Raise IncompleteAnswer, behind the text that was printed, for a constrained answer that was cut off."""
-    if constraint is not None and was_cut(answer):
+    if constraint is not None and not answer.satisfied:
         raise incomplete(answer, constraint)
 
 
@@ -55,7 +56,7 @@ def statistics(finish: FinishEvent, *, sampled: bool) -> list[str]:
     ]
     if sampled:
         parts.append(f"seed {finish.seed}")
-    return [" | ".join(parts), *_speculation_lines(finish.speculation)]
+    return [" | ".join(parts), *_speculation_lines(finish.speculation), *_mask_lines(finish.mask_costs)]
 
 
 def _speculation_lines(stats: SpeculationStats | None) -> list[str]:
@@ -64,10 +65,11 @@ def _speculation_lines(stats: SpeculationStats | None) -> list[str]:
     n_steps = stats.verify_steps + stats.fallback_steps + stats.off_steps
     n_given = stats.fallback_steps + stats.off_steps + stats.accepted + stats.bonus + stats.rejected
     speedup = "" if stats.estimated_speedup is None else f", estimated speed-up {stats.estimated_speedup:.2f}"
+    forced = f"forced={stats.forced} " if stats.forced else ""
     line = (
         f"spec: steps={n_steps} (verify {stats.verify_steps}, fallback {stats.fallback_steps}, off {stats.off_steps}) "
         f"committed={n_given} ({n_given / n_steps:.2f} tok/step) drafted={stats.drafted} "
-        f"accepted={stats.accepted} ({stats.acceptance:.0%}) bonus={stats.bonus} rejected={stats.rejected} "
+        f"accepted={stats.accepted} ({stats.acceptance:.0%}) {forced}bonus={stats.bonus} rejected={stats.rejected} "
         f"| gate {stats.gate}{speedup}"
     )
     sources = [
@@ -76,6 +78,13 @@ def _speculation_lines(stats: SpeculationStats | None) -> list[str]:
         if source.drafted or source.is_muted
     ]
     return [line, *(["spec sources: " + ", ".join(sources)] if sources else [])]
+
+
+def _mask_lines(costs: MaskCosts | None) -> list[str]:
+    if costs is None or not costs.masks:
+        return []
+    each_us = costs.seconds / costs.masks * 1e6
+    return [f"constraint: {costs.masks} masks of {each_us:.0f} us, {costs.hidden:.0%} of it hidden behind passes"]
 
 
 def as_object(model: str, completion: Completion) -> dict[str, Any]:

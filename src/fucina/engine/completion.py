@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from fucina.decoding.grammar.costs import MaskCosts
 from fucina.decoding.logprobs import TopLogprobs
 from fucina.decoding.speculation.stats import SpeculationStats
 from fucina.engine.events import Event, FinishEvent, FinishReason, Timings, TokenEvent, Usage
@@ -27,7 +28,8 @@ class Completion:
     `ids` are all tokens the model gave, a stop token included, so there are `usage.completion_tokens` of them; `text`
     is what they say up to the stop. `stop` is the string or token that ended it. `logprobs` has one entry per token if
     they were asked for. `seed` gives the same tokens again. `error` is set with finish_reason 'error' only.
-    `speculation` tells what came of drafts, if there could be any.
+    `speculation` tells what came of drafts, if there could be any. `satisfied`: whether the answer is all that its
+    constraint asks for (None: it has none); one cut by a stop string is not. `mask_costs` tells what that took.
     """
 
     prompt_ids: list[int]
@@ -41,6 +43,8 @@ class Completion:
     seed: int
     error: Exception | None = None
     speculation: SpeculationStats | None = None
+    satisfied: bool | None = None
+    mask_costs: MaskCosts | None = None
 
 
 def collect(prompt_ids: Sequence[int], events: Iterable[Event]) -> Completion:
@@ -70,6 +74,8 @@ def collect(prompt_ids: Sequence[int], events: Iterable[Event]) -> Completion:
         seed=finish.seed,
         error=finish.error,
         speculation=finish.speculation,
+        satisfied=finish.satisfied,
+        mask_costs=finish.mask_costs,
     )
 
 

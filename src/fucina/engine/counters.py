@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 @dataclass(slots=True)
 class Counters:
     """Plain numbers that only grow. `failed_passes` are forward passes that raised; `kv_waits` counts the times that a
-    sequence sat out a pass for want of KV blocks."""
+    sequence sat out a pass for want of KV blocks. The `masks` of constraints took `mask_s` seconds, of which steps
+    waited `mask_wait_s`; they are counted when an answer ends."""
 
     requests: int = 0
     passes: int = 0
@@ -21,4 +22,7 @@ class Counters:
     accepted: int = 0
     draft_failures: int = 0
     kv_waits: int = 0
+    masks: int = 0
+    mask_s: float = 0.0
+    mask_wait_s: float = 0.0
     finished: dict[str, int] = field(default_factory=lambda: {"stop": 0, "length": 0, "cancelled": 0, "error": 0})

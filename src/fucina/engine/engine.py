@@ -17,7 +17,7 @@ from fucina.engine.events import Event
 from fucina.engine.request import Request, checked_ids
 from fucina.engine.runner import Runner
 from fucina.engine.scheduler import Scheduler, blocks_for
-from fucina.engine.session import Ending, Session
+from fucina.engine.session import Ending, Session, constraint_of
 from fucina.engine.speculator import Speculator
 from fucina.engine.wording import Wording
 from fucina.errors import Closed, ConfigError, KvPoolFull
@@ -100,6 +100,8 @@ class Engine:
         prompt_ids = self.checked_prompt(request.prompt_ids)
         self._check_sharing(request)
         params = request.params
+        if params.ignore_eos and constraint_of(request.processor) is not None:
+            raise ConfigError("ignore_eos", got=True, expected="False with a constraint: its answer could never end")
         seed = params.seed if params.seed is not None else fresh_seed()
         stop_ids = params.stop_token_ids if params.ignore_eos else params.stop_token_ids | self._wording.eog_ids
         self._n_submitted += 1
@@ -215,7 +217,12 @@ class Engine:
         self._running.pop(session.id, None)
         self._waiting.pop(session.id, None)
         self._counters.finished[session.ending.reason] += 1
-        self._outbox.append(session.finish(session.ending))
+        finish = session.finish(session.ending)
+        self._outbox.append(finish)
+        if finish.mask_costs is not None:
+            self._counters.masks += finish.mask_costs.masks
+            self._counters.mask_s += finish.mask_costs.seconds
+            self._counters.mask_wait_s += finish.mask_costs.waited_s
         self._counters.draft_failures += session.speculator is not None and session.speculator.error is not None
         session.release()
 

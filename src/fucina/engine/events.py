@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from fucina.decoding.grammar.costs import MaskCosts
 from fucina.decoding.logprobs import TopLogprobs
 from fucina.decoding.speculation.stats import SpeculationStats
 
@@ -63,7 +64,8 @@ class FinishEvent:
 
     `speculation` tells what came of drafts, if the request could have any. `stop` is the stop string or the token that
     ended it; `error` the failure behind reason 'error'; `seed` the seed
-    that was used, with which the same request gives the same tokens.
+    that was used, with which the same request gives the same tokens. `satisfied`: whether the answer is all that its
+    constraint asks for (None: it has none); one cut by a stop string is not. `mask_costs` tells what that took.
     """
 
     request_id: int
@@ -75,6 +77,8 @@ class FinishEvent:
     text: str = ""
     error: Exception | None = None
     speculation: SpeculationStats | None = None
+    satisfied: bool | None = None
+    mask_costs: MaskCosts | None = None
 
 
 Event = TokenEvent | FinishEvent

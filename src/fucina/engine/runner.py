@@ -67,10 +67,12 @@ class Runner:
             drafts = session.suggest(planned.n_drafts, self._n_choosable) if planned.n_drafts else ()
             if drafts:
                 if _reserve(session, planned.n_tokens + len(drafts)):
+                    _tell(session, planned.n_tokens, drafts)
                     return drafts
                 assert session.speculator is not None
                 session.speculator.withdraw()
             if _reserve(session, planned.n_tokens):
+                _tell(session, planned.n_tokens, ())
                 return ()
         except Exception as error:
             session.ending = Ending("error", error=error)
@@ -119,6 +121,12 @@ def _record(costs: StepCosts, spans: list[Span], with_drafts: bool, seconds: flo
         costs.record_verify(sum(len(span.tokens) for span in spans), seconds)
     elif len(spans) == 1:
         costs.record_plain(seconds)
+
+
+def _tell(session: Session, n_tokens: int, drafts: Sequence[int]) -> None:
+    """Let a processor work beside the pass, where that ends in a choice of its sequence's next token."""
+    if session.listener is not None and n_tokens == session.n_missing:
+        session.listener.prepare(drafts)
 
 
 def _reserve(session: Session, n_rows: int) -> bool:

@@ -8,11 +8,13 @@ the cache hold fewer. A step may put more into it (drafts), and `settle` takes t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from fucina.decoding.grammar.costs import MaskCosts
 from fucina.decoding.picker import Choice, Picker
+from fucina.decoding.processors.contract import Constraining, LogitProcessor, PassListener, StructuralProcessor
 from fucina.engine.events import FinishEvent, FinishReason, Timings, TokenEvent, Usage
 from fucina.engine.request import Request
 from fucina.engine.speculator import Speculator
@@ -35,6 +37,13 @@ class Ending:
     error: Exception | None = None
 
 
+def constraint_of(processor: LogitProcessor | None) -> Constraining | None:
+    """The processor, if it holds an answer to a form."""
+    if isinstance(processor, Constraining) and processor.is_satisfied(ended=False) is not None:
+        return processor
+    return None
+
+
 class Session:
     """A request's state from submission to its last token."""
 
@@ -55,7 +64,11 @@ class Session:
         self.ending: Ending | None = None
         self.speculator = speculator
         self.served_at = 0  # the last step that computed rows for it; the scheduler's fairness looks at it
-        params = request.params
+        params, processor = request.params, request.processor
+        # looked up once: asking a protocol whether an object has its methods takes microseconds
+        self.listener = processor if isinstance(processor, PassListener) else None
+        self._structure = processor if isinstance(processor, StructuralProcessor) else None
+        self._constraint = constraint_of(processor)
         self._kv: KvSequence | None = None
         self._catches_up = True
         self._stream, self._stop_ids = text_stream, stop_ids
@@ -84,7 +97,7 @@ class Session:
         if self.picker.processor is not None:
             self.picker.processor.reset()
         if self.speculator is not None:
-            self.speculator.begin(self.history)
+            self.speculator.begin(self.history, self._structure)
 
     def check(self) -> None:
         """Hold the invariant. Raises InvalidDecodeState."""
@@ -209,7 +222,24 @@ class Session:
             text=text,
             error=ending.error,
             speculation=self.speculator.end() if self.speculator is not None and self.is_started else None,
+            satisfied=self._is_satisfied(ending),
+            mask_costs=self._mask_costs(),
         )
+
+    def _is_satisfied(self, ending: Ending) -> bool | None:
+        """Whether the answer is all that its constraint asks for; None without one."""
+        if self._constraint is None:
+            return None
+        if not self.is_started or ending.reason == "error" or isinstance(ending.stop, str):
+            return False
+        try:
+            return self._constraint.is_satisfied(ended=ending.reason == "stop")
+        except Exception:  # a constraint that cannot tell vouches for nothing
+            return False
+
+    def _mask_costs(self) -> MaskCosts | None:
+        costs = self._constraint.mask_costs if self._constraint is not None and self.is_started else None
+        return None if costs is None else replace(costs)
 
     def _timings(self, n_given: int) -> Timings:
         now = perf_counter()

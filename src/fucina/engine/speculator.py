@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fucina.decoding.processors.contract import StructuralProcessor
 from fucina.decoding.speculation.contract import (
     CutListener,
     DraftSource,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 # small model's step, and what it then has to say it says a few tokens late.
 _PATIENCE, _EVERY = 4, 4
 _LONG_PATIENCE, _SELDOM = 32, 8
+# Tokens that a grammar forces which are drafted at once: more in one pass hardly make a token cheaper.
+_MOST_FORCED = 64
 
 
 class Speculator:
@@ -38,6 +41,9 @@ class Speculator:
 
     Without `costs` there is no gate: every step tries whatever the source proposes. It may serve several requests, one
     after another, as the turns of a conversation do.
+
+    A structural processor's forced tokens come first, and also while the gate is closed: they are right for certain,
+    so only their price counts, and neither gate nor source is told. Other drafts are cut where it forbids them.
     """
 
     def __init__(
@@ -66,11 +72,18 @@ class Speculator:
         self._history = history
         self._n_rows = 1  # of the pass that is planned, without drafts
         self._n_empty = 0  # steps since there was a draft
+        self._structure: StructuralProcessor | None = None
+        self._forced: Sequence[int] = ()  # for the step that is planned
+        self._tries_forced = False
         self._clear_counts()
         self._sources_before: dict[str, SourceReport] = {}
 
-    def begin(self, history: Sequence[int]) -> None:
-        """Start on a request: its tokens, a list that will grow. What the source knows of a common prefix it keeps."""
+    def begin(self, history: Sequence[int], structure: StructuralProcessor | None = None) -> None:
+        """Start on a request: its tokens, a list that will grow, and its processor if that can look ahead.
+
+        What the source knows of a common prefix it keeps.
+        """
+        self._structure, self._forced = structure, ()
         self._sources_before = self._sources() if self._n_fed else {}
         if self._n_fed and list(history[: self._n_fed]) != list(self._stream[: self._n_fed]):
             self._n_fed = self._n_remembered = 0
@@ -84,6 +97,8 @@ class Speculator:
 
     def budget(self, n_rows: int) -> int:
         """How many drafts the next step may try, in a pass with `n_rows` rows besides them. Call it once a step."""
+        if self._structure is not None and self._plan_forced(n_rows):
+            return len(self._forced)
         if self._source is None:
             return 0
         if self._gate is None:
@@ -101,18 +116,18 @@ class Speculator:
 
     def suggest(self, max_tokens: int, vocab: int, ends: Collection[int]) -> Sequence[int]:
         """Propose tokens to follow: at most `max_tokens`, none from the first impossible id on, none after an end."""
+        self._tries_forced = bool(self._forced) and max_tokens > 0
+        if self._tries_forced:
+            return _possible(self._forced[:max_tokens], vocab, ends)
         if self._source is None or max_tokens < 1:
             return ()
         drafts: list[int] = []
         try:
             self._feed()
             proposed = self._ask(max_tokens)
-            for token in proposed[:max_tokens]:
-                if not 0 <= token < vocab:
-                    break
-                drafts.append(int(token))
-                if token in ends:
-                    break
+            drafts = _possible(proposed[:max_tokens], vocab, ends)
+            if drafts and self._structure is not None:
+                drafts = drafts[: self._n_legal(drafts)]
             if len(drafts) < self._options.min_draft:
                 drafts = []
             if len(drafts) < len(proposed) and self._cut_listener is not None:
@@ -129,7 +144,7 @@ class Speculator:
 
     def withdraw(self) -> None:
         """Take the last suggestion back: there is no room to try it."""
-        if self._source is not None and self._cut_listener is not None:
+        if self._source is not None and self._cut_listener is not None and not self._tries_forced:
             try:
                 self._cut_listener.truncate_pending(0)
             except Exception as error:
@@ -143,15 +158,19 @@ class Speculator:
         if n_committed > n_accepted:  # not ended by a draft
             self._bonus += n_accepted == n_drafted
             self._rejected += n_accepted < n_drafted
-        if self._gate is not None and self._costs is not None:
+        if self._costs is not None:
             self._cost += self._costs.table.verify_cost(n_drafted, self._n_rows)
+        if self._tries_forced:
+            self._forced_drafted += n_drafted
+            self._forced_accepted += n_accepted
+        elif self._gate is not None and self._costs is not None:
             cost = self._costs.verify_cost(n_drafted, self._n_rows)
             self._gate.record(Verify(n_committed, n_accepted, n_drafted, cost))
 
     def show(self, scans: RowScans, rows: NDArray[np.float32], tokens: Sequence[int]) -> None:
         """Let the source see what the model thought likely after each of `tokens`; rows (len(tokens), vocab) f32."""
         source = self._top_k_listener
-        if self._source is not None and source is not None and tokens:
+        if self._source is not None and source is not None and tokens and not self._tries_forced:
             try:
                 n_top = source.n_top
                 if n_top > 0:
@@ -172,12 +191,15 @@ class Speculator:
             sources = tuple(_since(report, self._sources_before) for report in self._sources().values())
         except Exception as error:
             self._give_up(error)
+        if self._forced_drafted:
+            sources = (SourceReport("grammar", self._forced_drafted, self._forced_accepted, False), *sources)
         return SpeculationStats(
             verify_steps=self._verifies,
             fallback_steps=self._fallbacks,
             off_steps=self._off,
             drafted=self._drafted,
             accepted=self._accepted,
+            forced=self._forced_drafted,
             bonus=self._bonus,
             rejected=self._rejected,
             verify_cost=self._cost,
@@ -185,6 +207,31 @@ class Speculator:
             estimated_speedup=self._gate.estimated_speedup if self._gate is not None else None,
             sources=sources,
         )
+
+    def _plan_forced(self, n_rows: int) -> bool:
+        """Look for forced tokens, as many as pay; False: there are none."""
+        assert self._structure is not None
+        try:
+            self._forced = self._structure.forced_tokens(_MOST_FORCED)
+        except Exception as error:
+            self._look_no_more(error)
+        if self._forced and self._costs is not None:
+            self._n_rows = n_rows
+            self._forced = self._forced[: self._costs.table.best_length(1.0, len(self._forced), n_rows)]
+        return len(self._forced) > 0
+
+    def _n_legal(self, drafts: Sequence[int]) -> int:
+        """How many of the drafts the processor would allow; all while it cannot tell."""
+        assert self._structure is not None
+        try:
+            return self._structure.valid_prefix_len(drafts)
+        except Exception as error:
+            self._look_no_more(error)
+            return len(drafts)
+
+    def _look_no_more(self, error: Exception) -> None:
+        """Do without a look-ahead that fails; if the processor is broken it will say so when it is to choose."""
+        self._structure, self._forced, self.error = None, (), error
 
     def _ask(self, max_tokens: int) -> Sequence[int]:
         assert self._source is not None
@@ -214,10 +261,23 @@ class Speculator:
     def _clear_counts(self) -> None:
         self._verifies = self._fallbacks = self._off = 0
         self._drafted = self._accepted = self._bonus = self._rejected = 0
+        self._forced_drafted = self._forced_accepted = 0
         self._cost = 0.0
 
     def _give_up(self, error: Exception) -> None:
         self._source, self.error = None, error
+
+
+def _possible(proposed: Sequence[int], vocab: int, ends: Collection[int]) -> list[int]:
+    """The tokens before the first that cannot be, and up to the first that ends the answer."""
+    drafts: list[int] = []
+    for token in proposed:
+        if not 0 <= token < vocab:
+            break
+        drafts.append(int(token))
+        if token in ends:
+            break
+    return drafts
 
 
 def _since(report: SourceReport, before: Mapping[str, SourceReport]) -> SourceReport:

@@ -28,7 +28,7 @@ class Wanted(Generic[T]):
 
     def read(self, completion: Completion, constraints: Constraints) -> T:
         """Read an answer strictly. Raises IncompleteAnswer where it was cut off, else ConstraintError."""
-        if was_cut(completion):
+        if not completion.satisfied:
             raise incomplete(completion, self.constraint)
         text = constraints.answer_text(completion.prompt_ids, completion.ids, completion.text)
         try:
@@ -81,11 +81,6 @@ def incomplete(answer: Completion | FinishEvent, constraint: Constraint) -> Inco
     else:
         what = f"the answer was {reason} after {n} tokens, before it was whole: ask again"
     return IncompleteAnswer(what, completion=answer)
-
-
-def was_cut(answer: Completion | FinishEvent) -> bool:
-    """Whether a constrained answer was cut off: a stop string takes text away that its constraint had allowed."""
-    return not answer.satisfied or isinstance(answer.stop, str)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -30,19 +30,6 @@ _LOOK_S = 1.0
 class MaskJob:
     """The masks of a matcher's next token and of those behind drafts; whoever comes first computes them."""
 
-    __slots__ = (
-        "_claimed",
-        "_done",
-        "_drafts",
-        "_matcher",
-        "_out",
-        "_runner",
-        "error",
-        "is_done",
-        "n_masks",
-        "seconds",
-    )
-
     def __init__(self, matcher: Matcher, drafts: Sequence[int], out: NDArray[np.uint32]) -> None:
         self._matcher, self._drafts, self._out = matcher, drafts, out
         self._claimed, self._done = Lock(), Lock()
@@ -160,7 +147,8 @@ class MasksAhead:
             if self._job.error is not None:
                 raise self._job.error
         self.costs.waited_s += perf_counter() - began
-        return self._out[self._n_consumed]
+        mask: NDArray[np.uint32] = self._out[self._n_consumed]
+        return mask
 
     def consume(self, token: int) -> None:
         """Go on by a token that the mask allows. Raises what the matcher raises."""

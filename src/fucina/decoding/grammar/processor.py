@@ -76,7 +76,7 @@ class GrammarProcessor:
         if self._phase is not _Phase.THINKING or phase is not _Phase.THINKING:
             self._masks.prepare(drafts[n_thoughts:])
 
-    def process(self, logits: NDArray[np.float32], history: Sequence[int]) -> None:
+    def process(self, logits: NDArray[np.float32], history: Sequence[int]) -> None:  # noqa: ARG002
         """Put -inf in place where the grammar forbids a token. logits (vocab,)."""
         if self._phase is _Phase.THINKING:
             self._mask = None
@@ -107,7 +107,7 @@ class GrammarProcessor:
 
     def valid_prefix_len(self, tokens: Sequence[int]) -> int:
         """Count how many of these tokens, from the first on, would be allowed one after the other."""
-        n_thoughts, phase = self._thoughts(tokens)
+        n_thoughts, _ = self._thoughts(tokens)
         for n, token in enumerate(tokens[:n_thoughts]):
             if token in self._end_ids:
                 return n

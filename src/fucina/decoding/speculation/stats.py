@@ -22,7 +22,8 @@ class SpeculationStats:
     """Counts of one request.
 
     `verify_steps` tried drafts; `fallback_steps` would have, but no source had any; `off_steps` were plain because the
-    gate was closed. Of `drafted` tokens `accepted` were right. A verify whose drafts were all right gave one more, a
+    gate was closed. Of `drafted` tokens `accepted` were right; `forced` of them a grammar drafted, because it
+    allowed no other. A verify whose drafts were all right gave one more, a
     `bonus`; the others, `rejected`, gave the token that should have been drafted. `verify_cost` is what the verifies
     should have taken, in plain steps (0 without a gate). `gate` and `estimated_speedup` are as
     the request left them (None: no gate, too few verifies to judge).
@@ -33,6 +34,7 @@ class SpeculationStats:
     off_steps: int = 0
     drafted: int = 0
     accepted: int = 0
+    forced: int = 0
     bonus: int = 0
     rejected: int = 0
     verify_cost: float = 0.0
