@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_origin
 
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.engine.completion import Completion
@@ -47,7 +47,7 @@ def wanted(schema: Schema[T], constraint: Constraint | None = None) -> Wanted[An
         raise ConfigError("schema", got="a constraint beside it", expected="either of them; a schema is one already")
     if isinstance(schema, Mapping | str):
         return Wanted(Constraint.json_schema(schema), lambda _, value: value)
-    if isinstance(schema, bool | int | float | bytes | list | tuple | set):
+    if not isinstance(schema, type) and get_origin(schema) is None:  # neither a class nor a type such as list[int]
         raise ConfigError("schema", got=schema, expected="a mapping, JSON text, or a type such as a pydantic model")
     return Wanted(Constraint.json_schema(schema), validator(schema))
 
