@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fucina.decoding.grammar.closing import closed
 from fucina.decoding.grammar.schema import canonical_schema, checked_schema
 from fucina.errors import BadGrammar, ConfigError, ConstraintTooLarge
 
@@ -30,7 +31,8 @@ class Constraint:
     def json_schema(cls, schema: object) -> Constraint:
         """Ask for JSON that fits a schema: a mapping, JSON text, True (any JSON), or a type.
 
-        Types (a pydantic model, a dataclass, or what else pydantic can describe) need the optional package pydantic.
+        Types (a pydantic model, a dataclass, or what else pydantic can describe) need the optional package pydantic;
+        objects then have the fields of their type and no others, unless it says extra='allow'.
         Raises BadSchema, ConstraintTooLarge and ConfigError.
         """
         if not isinstance(schema, str | bool | Mapping):
@@ -71,10 +73,10 @@ def _schema_of_type(annotation: Any) -> Mapping[str, object]:
     try:
         import pydantic
     except ImportError as error:
-        expected = "a mapping or JSON text; types need an optional package: pip install pydantic"
+        expected = "a mapping or JSON text; types need the extra 'structured': pip install pydantic"
         raise ConfigError("schema", got=annotation, expected=expected) from error
     try:
-        schema: Mapping[str, object] = pydantic.TypeAdapter(annotation).json_schema()
+        schema = pydantic.TypeAdapter(annotation).json_schema()
     except (pydantic.errors.PydanticUserError, TypeError, ValueError) as error:
         raise ConfigError("schema", got=annotation, expected=f"a type that pydantic can describe ({error})") from error
-    return schema
+    return closed(schema)
