@@ -126,7 +126,8 @@ class Engine:
         and cancelling ends a request as ever.
         """
         self._check_open()
-        self._admit()
+        if self._waiting:
+            self._admit()
         if self._running:
             self._n_steps += 1
             plan = self._scheduler.plan(list(self._running.values()))
@@ -135,8 +136,9 @@ class Engine:
                 if n_starved == len(plan.spans):
                     self._make_room()
             finally:
-                for session in [s for s in self._running.values() if s.ending is not None]:
-                    self._retire(session)
+                for session in tuple(self._running.values()):
+                    if session.ending is not None:
+                        self._retire(session)
         return self.drain()
 
     def drain(self) -> list[Event]:

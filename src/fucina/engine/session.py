@@ -38,6 +38,9 @@ class Ending:
 class Session:
     """A request's state from submission to its last token."""
 
+    kv: KvSequence
+    """The cache; there is one from `start` on."""
+
     def __init__(
         self,
         session_id: int,
@@ -56,7 +59,7 @@ class Session:
         self.speculator = speculator
         self.served_at = 0  # the last step that computed rows for it; the scheduler's fairness looks at it
         params = request.params
-        self._kv: KvSequence | None = None
+        self.is_started = False  # whether it ever ran
         self._catches_up = True
         self._stream, self._stop_ids = text_stream, stop_ids
         self._stops = StopStrings(params.stop) if params.stop else None
@@ -66,20 +69,9 @@ class Session:
 
     # -- the cache ---------------------------------------------------------------------------------------------
 
-    @property
-    def is_started(self) -> bool:
-        """Whether it ever ran."""
-        return self._kv is not None
-
-    @property
-    def kv(self) -> KvSequence:
-        """The cache; there is one from `start` on."""
-        assert self._kv is not None
-        return self._kv
-
     def start(self, kv: KvSequence) -> None:
         """Begin over a cache whose first positions, `kv.length` of them, hold the prompt's."""
-        self._kv, self.n_cached = kv, kv.length
+        self.kv, self.n_cached, self.is_started = kv, kv.length, True
         self._started_s = perf_counter()
         if self.picker.processor is not None:
             self.picker.processor.reset()
@@ -97,9 +89,9 @@ class Session:
 
     def settle(self) -> None:
         """Take out of the cache whatever was not committed."""
-        kv = self.kv
-        if kv.length > len(self.history) - 1:
-            kv.truncate(len(self.history) - 1)
+        n_kept = len(self.history) - 1
+        if self.kv.length > n_kept:
+            self.kv.truncate(n_kept)
 
     def give_way(self) -> None:
         """Give all KV blocks back; the law lets the cache be computed again later, to the same bits."""
@@ -109,8 +101,8 @@ class Session:
 
     def release(self) -> None:
         """Give the cache back, unless it is the caller's."""
-        if self._kv is not None and self.request.cache is None:
-            self._kv.close()
+        if self.is_started and self.request.cache is None:
+            self.kv.close()
 
     @property
     def n_missing(self) -> int:
@@ -219,6 +211,6 @@ class Session:
             queue_s=started - self._submitted_s,
             prefill_s=first - started,
             decode_s=now - first,
-            prefill_tokens=(self.n_prompt if n_given or self._kv is None else self._kv.length) - self.n_cached,
+            prefill_tokens=(self.kv.length if self.is_started and not n_given else self.n_prompt) - self.n_cached,
             decode_tokens=max(n_given - 1, 0),
         )
