@@ -128,15 +128,16 @@ class Engine:
         self._check_open()
         if self._waiting:
             self._admit()
-        if self._running:
+        running = self._running
+        if running:
             self._n_steps += 1
-            plan = self._scheduler.plan(list(self._running.values()))
+            plan = self._scheduler.plan(list(running.values()))
             try:
-                n_starved = self._runner.run(plan, self._running, self._n_steps, self._outbox.append)
-                if n_starved == len(plan.spans):
+                n_starved = self._runner.run(plan, running, self._n_steps, self._outbox.append)
+                if n_starved and n_starved == len(plan.spans):
                     self._make_room()
             finally:
-                for session in tuple(self._running.values()):
+                for session in tuple(running.values()):
                     if session.ending is not None:
                         self._retire(session)
         return self.drain()

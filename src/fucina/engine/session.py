@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from fucina.decoding.picker import Choice, Picker
+from fucina.decoding.picker import Picker
 from fucina.engine.events import FinishEvent, FinishReason, Timings, TokenEvent, Usage
 from fucina.engine.request import Request
 from fucina.engine.speculator import Speculator
@@ -128,47 +128,54 @@ class Session:
         logits (rows, vocab) f32: row first_row follows the last committed token, the next ones follow the drafts.
         Raises what the picker, its processor or the text stream raise; committed tokens stay committed.
         """
-        history, n_before = self.history, len(self.history)
         self._catches_up = False
-        if n_before == self.n_prompt:
+        if len(self.history) == self.n_prompt:
             self._first_token_s = perf_counter()
-        n_right = 0
+        if drafts:
+            return self._verify(logits[first_row : first_row + len(drafts) + 1], drafts, emit)
+        self._choose(logits[first_row], emit)
+        return 0
+
+    def _verify(self, rows: NDArray[np.float32], drafts: Sequence[int], emit: Callable[[TokenEvent], None]) -> int:
+        """Commit while the drafts are right; rows (len(drafts) + 1, vocab) f32. Give the number of those that were."""
+        n_before, n_right = len(self.history), 0
         try:
-            while True:
-                choice = self.picker.pick(logits[first_row + n_right], history)
-                history.append(choice.token)
-                self._accept(choice, emit)
-                if n_right == len(drafts) or choice.token != drafts[n_right]:
+            for row, draft in zip(rows, drafts, strict=False):
+                if self._choose(row, emit) != draft:
                     break
                 n_right += 1
                 if self.ending is not None:
                     break
+            else:
+                self._choose(rows[-1], emit)
         finally:
-            if drafts and self.speculator is not None:
-                self.speculator.verified(len(drafts), n_right, len(history) - n_before)
-                after = logits[first_row + n_right + 1 : first_row + len(drafts) + 1]
-                self.speculator.show(self.picker.scans, after, drafts[n_right:])
+            if self.speculator is not None:
+                self.speculator.verified(len(drafts), n_right, len(self.history) - n_before)
+                self.speculator.show(self.picker.scans, rows[n_right + 1 :], drafts[n_right:])
         return n_right
 
-    def _accept(self, choice: Choice, emit: Callable[[TokenEvent], None]) -> None:
-        """See whether a token just committed ends the answer, and tell of it in any case."""
+    def _choose(self, row: NDArray[np.float32], emit: Callable[[TokenEvent], None]) -> int:
+        """Choose and commit a token, see whether it ends the answer, and tell of it in any case."""
+        token, logprob, top = self.picker.pick(row, self.history)
+        self.history.append(token)
         text = ""
         try:
-            if choice.token in self._stop_ids:
-                self.ending = Ending("stop", choice.token)
+            if token in self._stop_ids:
+                self.ending = Ending("stop", token)
                 text = self._last_text("")
             else:
-                text = self._stream.push(choice.token)
+                text = self._stream.push(token)
                 if self._stops is not None:
                     text, stop = self._stops.push(text)
                     if stop is not None:
                         self.ending = Ending("stop", stop)
-                        return
+                        return token
                 if len(self.history) >= self._n_end:
                     self.ending = Ending("length")
                     text = self._last_text(text)
         finally:
-            emit(TokenEvent(self.id, choice.token, text, choice.logprob, choice.top))
+            emit(TokenEvent(self.id, token, text, logprob, top))
+        return token
 
     def _last_text(self, text: str) -> str:
         """Add what stream and stop strings still hold back to the last text; a stop string may end in it."""
