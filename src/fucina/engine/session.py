@@ -38,8 +38,7 @@ class Ending:
 class Session:
     """A request's state from submission to its last token."""
 
-    kv: KvSequence
-    """The cache; there is one from `start` on."""
+    kv: KvSequence  # there is one from `start` on
 
     def __init__(
         self,
