@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FIRST_WINDOW = 256
 # 1/temperature stays finite, so that 0 * inf cannot make a NaN of the greatest logit.
 _GREATEST_INVERSE = 1e300
+_MASKED = -np.inf
 
 
 class Choice(NamedTuple):
@@ -88,7 +89,7 @@ class Picker:
         token = self.scans.argmax(row)
         if token < 0:
             raise _bad_logits(row)
-        if row[token] == -np.inf:
+        if row.item(token) == _MASKED:
             raise _all_masked(row)
         return token
 

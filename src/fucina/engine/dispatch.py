@@ -82,9 +82,10 @@ class Dispatcher:
         """Step once for everybody, unless another thread has filled the queue while this one waited for the lock."""
         with self._engaged as engine:
             if not queue:
-                if engine.is_idle:
+                events = engine.step()
+                if not events and engine.is_idle:
                     raise InvalidDecodeState(f"request {request_id} has neither ended nor anything left to compute")
-                self._hand_out(engine.step())
+                self._hand_out(events)
 
     def _hand_out(self, events: list[Event]) -> None:
         for event in events:
@@ -105,7 +106,8 @@ class _Engagement:
     def __enter__(self) -> Engine:
         self.lock.acquire()
         try:
-            self._sweep()
+            if self._dropped:
+                self._sweep()
         except BaseException:
             self.lock.release()
             raise
@@ -115,7 +117,8 @@ class _Engagement:
     def __exit__(self, *_: object) -> None:
         self._thread = 0
         try:
-            self._sweep()
+            if self._dropped:
+                self._sweep()
         finally:
             self.lock.release()
 

@@ -128,17 +128,20 @@ class Engine:
         and cancelling ends a request as ever.
         """
         self._check_open()
-        self._admit()
-        if self._running:
+        if self._waiting:
+            self._admit()
+        running = self._running
+        if running:
             self._n_steps += 1
-            plan = self._scheduler.plan(list(self._running.values()))
+            plan = self._scheduler.plan(list(running.values()))
             try:
-                n_starved = self._runner.run(plan, self._running, self._n_steps, self._outbox.append)
-                if n_starved == len(plan.spans):
+                n_starved = self._runner.run(plan, running, self._n_steps, self._outbox.append)
+                if n_starved and n_starved == len(plan.spans):
                     self._make_room()
             finally:
-                for session in [s for s in self._running.values() if s.ending is not None]:
-                    self._retire(session)
+                for session in tuple(running.values()):
+                    if session.ending is not None:
+                        self._retire(session)
         return self.drain()
 
     def drain(self) -> list[Event]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from fucina.decoding.speculation.costs import StepCosts
 from fucina.engine.counters import Counters
@@ -19,6 +20,13 @@ from fucina.errors import KvPoolFull
 from fucina.models.contract import CausalLM
 from fucina.ops.batch import Batch, Span
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: A session, its rows in the pass, and those of them that are drafts.
+_Share = tuple[Session, Span, Sequence[int]]
+
 
 class Runner:
     """Runs plans on a model. `n_choosable` is how many of a row's logits are tokens; the rest is padding.
@@ -28,6 +36,7 @@ class Runner:
 
     def __init__(self, model: CausalLM, n_choosable: int, counters: Counters) -> None:
         self._model, self._n_choosable, self._counters = model, n_choosable, counters
+        self._has_padding = model.vocab > n_choosable
         self.costs: StepCosts | None = None
 
     def run(self, plan: StepPlan, sessions: dict[int, Session], step: int, emit: Callable[[TokenEvent], None]) -> int:
@@ -36,111 +45,108 @@ class Runner:
         Returns how many sessions had to sit out for want of KV blocks. Raises what `model.forward` raises.
         """
         n_starved = 0
-        touched: list[Session] = []
-        spans: list[Span] = []
-        drafts: list[Sequence[int]] = []
+        shares: list[_Share] = []
         try:
             for planned in plan.spans:
                 session = sessions[planned.session_id]
-                guesses = self._prepare(session, planned)
-                if guesses is not None:
-                    touched.append(session)
-                    drafts.append(guesses)
-                    spans.append(_span(session, planned.n_tokens, guesses))
+                share = self._prepare(session, planned)
+                if share is not None:
+                    shares.append(share)
                 elif session.ending is None:
                     n_starved += 1
-            if touched:
-                is_decoding = self.costs is not None and all(planned.n_tokens == 1 for planned in plan.spans)
-                self._compute(touched, spans, drafts, emit, is_decoding)
-                for session in touched:
-                    session.served_at = step
+            if shares:
+                self._compute(shares, step, emit)
         finally:
-            for session in touched:
+            for session, _, _ in shares:
                 session.settle()
         self._counters.kv_waits += n_starved
         return n_starved
 
-    def _prepare(self, session: Session, planned: PlannedSpan) -> Sequence[int] | None:
-        """Make room in the session's cache and give its drafts; None if there is none, or if that failed."""
+    def _prepare(self, session: Session, planned: PlannedSpan) -> _Share | None:
+        """Make room in the session's cache for its rows; None if there is none, or if that failed."""
         try:
             session.check()
-            drafts = session.suggest(planned.n_drafts, self._n_choosable) if planned.n_drafts else ()
-            if drafts:
-                if _reserve(session, planned.n_tokens + len(drafts)):
-                    _tell(session, planned.n_tokens, drafts)
-                    return drafts
-                assert session.speculator is not None
-                session.speculator.withdraw()
-            if _reserve(session, planned.n_tokens):
-                _tell(session, planned.n_tokens, ())
-                return ()
+            drafts = self._drafts(session, planned) if planned.n_drafts else ()
+            if not drafts:
+                session.kv.reserve(planned.n_tokens)
+            span = _span(session, planned.n_tokens, drafts)
+            if session.listener is not None and span.n_logits:
+                session.listener.prepare(drafts)
+            return session, span, drafts
+        except KvPoolFull:
+            return None
         except Exception as error:
             session.ending = Ending("error", error=error)
-        return None
+            return None
 
-    def _compute(
-        self,
-        sessions: list[Session],
-        spans: list[Span],
-        drafts: list[Sequence[int]],
-        emit: Callable[[TokenEvent], None],
-        is_decoding: bool,
-    ) -> None:
+    def _drafts(self, session: Session, planned: PlannedSpan) -> Sequence[int]:
+        """Ask for drafts and make room for them too; none if there is no room to try them."""
+        drafts = session.suggest(planned.n_drafts, self._n_choosable)
+        if drafts:
+            try:
+                session.kv.reserve(planned.n_tokens + len(drafts))
+            except KvPoolFull:
+                assert session.speculator is not None
+                session.speculator.withdraw()
+                return ()
+        return drafts
+
+    def _compute(self, shares: list[_Share], step: int, emit: Callable[[TokenEvent], None]) -> None:
         counters = self._counters
         before_s = perf_counter()
         try:
-            logits = self._model.forward(Batch(tuple(spans)))
+            logits = self._model.forward(Batch(tuple([span for _, span, _ in shares])))
         except BaseException:
             counters.failed_passes += 1
             raise
-        if self.costs is not None and is_decoding:
-            _record(self.costs, spans, any(drafts), perf_counter() - before_s)
-        counters.passes += 1
-        if logits.shape[1] > self._n_choosable:
-            logits = logits[:, : self._n_choosable]
-        for session, span in zip(sessions, spans, strict=True):
+        seconds = perf_counter() - before_s
+        n_rows = n_drafts = 0
+        for session, span, drafts in shares:
             session.kv.advance(len(span.tokens))
-            counters.rows += len(span.tokens)
+            session.served_at = step
+            n_rows += len(span.tokens)
+            n_drafts += len(drafts)
+        counters.passes += 1
+        counters.rows += n_rows
+        counters.drafted += n_drafts
+        if self.costs is not None and n_rows - n_drafts == len(shares):  # no prompt among them
+            _record(self.costs, n_rows, n_drafts, seconds)
+        if self._has_padding:
+            logits = logits[:, : self._n_choosable]
         row = 0
-        for session, span, guesses in zip(sessions, spans, drafts, strict=True):
+        for session, span, drafts in shares:
             if span.n_logits:
-                n_before = len(session.history)
-                try:
-                    counters.accepted += session.commit(logits, row, guesses, emit)
-                    session.settle()
-                    session.check()
-                except Exception as error:
-                    session.ending = Ending("error", error=error)
-                counters.tokens += len(session.history) - n_before
-                counters.drafted += len(guesses)
-            row += span.n_logits
+                self._commit(session, logits, row, drafts, emit)
+                row += span.n_logits
+
+    def _commit(
+        self,
+        session: Session,
+        logits: NDArray[np.float32],
+        first_row: int,
+        drafts: Sequence[int],
+        emit: Callable[[TokenEvent], None],
+    ) -> None:
+        counters, n_before = self._counters, len(session.history)
+        try:
+            counters.accepted += session.commit(logits, first_row, drafts, emit)
+        except Exception as error:
+            session.ending = Ending("error", error=error)
+        counters.tokens += len(session.history) - n_before
 
 
-def _record(costs: StepCosts, spans: list[Span], with_drafts: bool, seconds: float) -> None:
-    if with_drafts:
-        costs.record_verify(sum(len(span.tokens) for span in spans), seconds)
-    elif len(spans) == 1:
+def _record(costs: StepCosts, n_rows: int, n_drafts: int, seconds: float) -> None:
+    """Let costs learn from a pass of decoding sequences."""
+    if n_drafts:
+        costs.record_verify(n_rows, seconds)
+    elif n_rows == 1:
         costs.record_plain(seconds)
-
-
-def _tell(session: Session, n_tokens: int, drafts: Sequence[int]) -> None:
-    """Let a processor work beside the pass, where that ends in a choice of its sequence's next token."""
-    if session.listener is not None and n_tokens == session.n_missing:
-        session.listener.prepare(drafts)
-
-
-def _reserve(session: Session, n_rows: int) -> bool:
-    """Make room for rows; False if the pool has none."""
-    try:
-        session.kv.reserve(n_rows)
-    except KvPoolFull:
-        return False
-    return True
 
 
 def _span(session: Session, n_tokens: int, drafts: Sequence[int]) -> Span:
     """The rows of one session: what its cache lacks, then drafts; logits if the last committed token is among them."""
     start = session.kv.length
-    tokens = session.history[start : start + n_tokens]
-    reaches_end = start + n_tokens == len(session.history)
-    return Span([*tokens, *drafts], start, session.kv.blocks, len(drafts) + 1 if reaches_end else 0)
+    end = start + n_tokens
+    tokens = session.history[start:end]
+    n_logits = len(drafts) + 1 if end == len(session.history) else 0
+    return Span([*tokens, *drafts] if drafts else tokens, start, session.kv.blocks, n_logits)

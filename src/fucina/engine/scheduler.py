@@ -8,6 +8,7 @@ sequences than rows, those served longest ago go first; one row is kept for a wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from fucina.core.shapes import KV_BLOCK
@@ -47,8 +48,8 @@ class Scheduler:
             only = sessions[0]
             n_missing = only.n_missing
             if n_missing > 1:
-                return StepPlan((PlannedSpan(only.id, min(n_missing, self._prefill_chunk)),))
-            return StepPlan((PlannedSpan(only.id, 1, min(only.draft_budget(1), self._max_rows - 1)),))
+                return _plan_alone(only.id, min(n_missing, self._prefill_chunk), 0)
+            return _plan_alone(only.id, 1, min(only.draft_budget(1), self._max_rows - 1))
         decoding = [session for session in sessions if session.n_missing == 1]
         prefill = [session for session in sessions if session.n_missing > 1]
         decoding = self._fair(decoding, bool(prefill))
@@ -84,6 +85,11 @@ class Scheduler:
                 n_left, n_takers = n_left - n_drafts, n_takers - 1
             spans.append(PlannedSpan(session.id, 1, n_drafts))
         return spans
+
+
+@lru_cache(maxsize=32)  # from step to step it is mostly the same
+def _plan_alone(session_id: int, n_tokens: int, n_drafts: int) -> StepPlan:
+    return StepPlan((PlannedSpan(session_id, n_tokens, n_drafts),))
 
 
 def blocks_for(n_positions: int) -> int:

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from fucina.decoding.grammar.costs import MaskCosts
-from fucina.decoding.picker import Choice, Picker
+from fucina.decoding.picker import Picker
 from fucina.decoding.processors.contract import Constraining, LogitProcessor, PassListener, StructuralProcessor
 from fucina.engine.events import FinishEvent, FinishReason, Timings, TokenEvent, Usage
 from fucina.engine.request import Request
@@ -47,6 +47,8 @@ def constraint_of(processor: LogitProcessor | None) -> Constraining | None:
 class Session:
     """A request's state from submission to its last token."""
 
+    kv: KvSequence  # there is one from `start` on
+
     def __init__(
         self,
         session_id: int,
@@ -69,7 +71,7 @@ class Session:
         self.listener = processor if isinstance(processor, PassListener) else None
         self._structure = processor if isinstance(processor, StructuralProcessor) else None
         self._constraint = constraint_of(processor)
-        self._kv: KvSequence | None = None
+        self.is_started = False  # whether it ever ran
         self._catches_up = True
         self._stream, self._stop_ids = text_stream, stop_ids
         self._stops = StopStrings(params.stop) if params.stop else None
@@ -79,20 +81,9 @@ class Session:
 
     # -- the cache ---------------------------------------------------------------------------------------------
 
-    @property
-    def is_started(self) -> bool:
-        """Whether it ever ran."""
-        return self._kv is not None
-
-    @property
-    def kv(self) -> KvSequence:
-        """The cache; there is one from `start` on."""
-        assert self._kv is not None
-        return self._kv
-
     def start(self, kv: KvSequence) -> None:
         """Begin over a cache whose first positions, `kv.length` of them, hold the prompt's."""
-        self._kv, self.n_cached = kv, kv.length
+        self.kv, self.n_cached, self.is_started = kv, kv.length, True
         self._started_s = perf_counter()
         if self.picker.processor is not None:
             self.picker.processor.reset()
@@ -110,9 +101,9 @@ class Session:
 
     def settle(self) -> None:
         """Take out of the cache whatever was not committed."""
-        kv = self.kv
-        if kv.length > len(self.history) - 1:
-            kv.truncate(len(self.history) - 1)
+        n_kept = len(self.history) - 1
+        if self.kv.length > n_kept:
+            self.kv.truncate(n_kept)
 
     def give_way(self) -> None:
         """Give all KV blocks back; the law lets the cache be computed again later, to the same bits."""
@@ -122,8 +113,8 @@ class Session:
 
     def release(self) -> None:
         """Give the cache back, unless it is the caller's."""
-        if self._kv is not None and self.request.cache is None:
-            self._kv.close()
+        if self.is_started and self.request.cache is None:
+            self.kv.close()
 
     @property
     def n_missing(self) -> int:
@@ -149,47 +140,54 @@ class Session:
         logits (rows, vocab) f32: row first_row follows the last committed token, the next ones follow the drafts.
         Raises what the picker, its processor or the text stream raise; committed tokens stay committed.
         """
-        history, n_before = self.history, len(self.history)
         self._catches_up = False
-        if n_before == self.n_prompt:
+        if len(self.history) == self.n_prompt:
             self._first_token_s = perf_counter()
-        n_right = 0
+        if drafts:
+            return self._verify(logits[first_row : first_row + len(drafts) + 1], drafts, emit)
+        self._choose(logits[first_row], emit)
+        return 0
+
+    def _verify(self, rows: NDArray[np.float32], drafts: Sequence[int], emit: Callable[[TokenEvent], None]) -> int:
+        """Commit while the drafts are right; rows (len(drafts) + 1, vocab) f32. Give the number of those that were."""
+        n_before, n_right = len(self.history), 0
         try:
-            while True:
-                choice = self.picker.pick(logits[first_row + n_right], history)
-                history.append(choice.token)
-                self._accept(choice, emit)
-                if n_right == len(drafts) or choice.token != drafts[n_right]:
+            for row, draft in zip(rows, drafts, strict=False):
+                if self._choose(row, emit) != draft:
                     break
                 n_right += 1
                 if self.ending is not None:
                     break
+            else:
+                self._choose(rows[-1], emit)
         finally:
-            if drafts and self.speculator is not None:
-                self.speculator.verified(len(drafts), n_right, len(history) - n_before)
-                after = logits[first_row + n_right + 1 : first_row + len(drafts) + 1]
-                self.speculator.show(self.picker.scans, after, drafts[n_right:])
+            if self.speculator is not None:
+                self.speculator.verified(len(drafts), n_right, len(self.history) - n_before)
+                self.speculator.show(self.picker.scans, rows[n_right + 1 :], drafts[n_right:])
         return n_right
 
-    def _accept(self, choice: Choice, emit: Callable[[TokenEvent], None]) -> None:
-        """See whether a token just committed ends the answer, and tell of it in any case."""
+    def _choose(self, row: NDArray[np.float32], emit: Callable[[TokenEvent], None]) -> int:
+        """Choose and commit a token, see whether it ends the answer, and tell of it in any case."""
+        token, logprob, top = self.picker.pick(row, self.history)
+        self.history.append(token)
         text = ""
         try:
-            if choice.token in self._stop_ids:
-                self.ending = Ending("stop", choice.token)
+            if token in self._stop_ids:
+                self.ending = Ending("stop", token)
                 text = self._last_text("")
             else:
-                text = self._stream.push(choice.token)
+                text = self._stream.push(token)
                 if self._stops is not None:
                     text, stop = self._stops.push(text)
                     if stop is not None:
                         self.ending = Ending("stop", stop)
-                        return
+                        return token
                 if len(self.history) >= self._n_end:
                     self.ending = Ending("length")
                     text = self._last_text(text)
         finally:
-            emit(TokenEvent(self.id, choice.token, text, choice.logprob, choice.top))
+            emit(TokenEvent(self.id, token, text, logprob, top))
+        return token
 
     def _last_text(self, text: str) -> str:
         """Add what stream and stop strings still hold back to the last text; a stop string may end in it."""
@@ -249,6 +247,6 @@ class Session:
             queue_s=started - self._submitted_s,
             prefill_s=first - started,
             decode_s=now - first,
-            prefill_tokens=(self.n_prompt if n_given or self._kv is None else self._kv.length) - self.n_cached,
+            prefill_tokens=(self.kv.length if self.is_started and not n_given else self.n_prompt) - self.n_cached,
             decode_tokens=max(n_given - 1, 0),
         )

@@ -237,10 +237,12 @@ class Speculator:
         assert self._source is not None
         if self._costs is None or self._priced is None:
             return self._source.suggest(self._stream, max_tokens)
-        table, n_rows = self._costs.table, self._n_rows
-        return self._priced.suggest_priced(
-            self._stream, max_tokens, lambda probability, most: table.best_length(probability, most, n_rows)
-        )
+        return self._priced.suggest_priced(self._stream, max_tokens, self._best_length)
+
+    def _best_length(self, probability: float, most: int) -> int:
+        """How many drafts to try, at the prices of the pass that is planned."""
+        assert self._costs is not None
+        return self._costs.table.best_length(probability, most, self._n_rows)
 
     def _feed(self) -> None:
         """Tell the source what was committed since it was last asked."""

@@ -61,7 +61,7 @@ class ByteLevelBpe:
 def bytes_of_piece(piece: str) -> bytes:
     """The bytes that a normal piece stands for; a piece with a letter that stands for no byte is taken as it reads."""
     try:
-        return bytes([_BYTE_OF[letter] for letter in piece])
+        return bytes(map(_BYTE_OF.__getitem__, piece))
     except KeyError:
         return piece.encode()
 

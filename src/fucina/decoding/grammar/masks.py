@@ -7,6 +7,7 @@ computed by who needs it, so a busy, ended or forked-away thread holds up nobody
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from time import perf_counter
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _IDLE_S = 5.0
 # How often a wait looks whether the thread that computes is still there.
 _LOOK_S = 1.0
+# Masks that take less are computed when they are asked for: handing work to a thread takes up to 50 us of the step's.
+_WORTH_HANDING_S = 100e-6
 
 
 class MaskJob:
@@ -109,6 +112,7 @@ class MasksAhead:
         self._drafts: list[int] = []
         self._n_consumed = 0  # of the drafts
         self._is_settled = True
+        self._expected_s = inf  # of the next mask: what the last one took, for neighbors are alike
         self.costs = MaskCosts()
 
     @property
@@ -119,16 +123,12 @@ class MasksAhead:
 
     def prepare(self, drafts: Sequence[int]) -> None:
         """Begin with the masks of the next token and of those behind the drafts, unless it is better to wait."""
-        drafts = list(drafts)
-        if self._thread is None or (self._job is not None and not self._n_consumed and self._drafts == drafts):
+        if self._thread is None or self._expected_s * (len(drafts) + 1) < _WORTH_HANDING_S:
             return
-        self._settle()
-        if len(self._out) <= len(drafts):
-            self._out = np.zeros((len(drafts) + 1, self._matcher.n_words), np.uint32)
-        self._drafts, self._n_consumed = drafts, 0
-        self._job = MaskJob(self._matcher, drafts, self._out[: len(drafts) + 1])
-        self._is_settled = False
-        self._thread.submit(self._job)
+        drafts = list(drafts)
+        if self._job is not None and not self._n_consumed and self._drafts == drafts:
+            return
+        self._thread.submit(self._begin(drafts))
 
     def mask(self) -> NDArray[np.uint32]:
         """Give the mask of the next token (n_words,), valid until the next call of `prepare` or `mask`.
@@ -137,16 +137,13 @@ class MasksAhead:
         """
         began = perf_counter()
         self._settle()
-        if self._job is not None and self._job.error is not None:
-            raise self._job.error
-        if self._job is None or self._n_consumed >= self._job.n_masks:
-            self._drafts, self._n_consumed = [], 0
-            self._job = MaskJob(self._matcher, (), self._out[:1])
-            self._is_settled = False
+        job = self._job
+        if job is None or (job.error is None and self._n_consumed >= job.n_masks):
+            job = self._begin([])
             self._settle()
-            if self._job.error is not None:
-                raise self._job.error
         self.costs.waited_s += perf_counter() - began
+        if job.error is not None:
+            raise job.error
         mask: NDArray[np.uint32] = self._out[self._n_consumed]
         return mask
 
@@ -158,6 +155,14 @@ class MasksAhead:
         else:
             self._job = None
 
+    def _begin(self, drafts: list[int]) -> MaskJob:
+        self._settle()
+        if len(self._out) <= len(drafts):
+            self._out = np.zeros((len(drafts) + 1, self._matcher.n_words), np.uint32)
+        self._drafts, self._n_consumed, self._is_settled = drafts, 0, False
+        self._job = MaskJob(self._matcher, drafts, self._out[: len(drafts) + 1])
+        return self._job
+
     def _settle(self) -> None:
         """Wait for what is being computed."""
         if not self._is_settled and self._job is not None:
@@ -165,3 +170,4 @@ class MasksAhead:
             self._is_settled = True
             self.costs.masks += self._job.n_masks
             self.costs.seconds += self._job.seconds
+            self._expected_s = self._job.seconds / max(self._job.n_masks, 1)

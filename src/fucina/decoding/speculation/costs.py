@@ -6,6 +6,7 @@ scheduler end a run that wins.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isfinite
@@ -85,8 +86,8 @@ class StepCosts:
         self.table = table
         self.scale = 1.0
         self.plain_s = 0.0  # the running mean of a plain step; 0: none yet
-        self._plain_timings: list[float] = []
-        self._samples: list[float] = []
+        self._plain_timings: deque[float] = deque(maxlen=_TIMINGS)
+        self._samples: deque[float] = deque(maxlen=_TIMINGS)
 
     def verify_cost(self, n_drafts: int, n_rows: int = 1) -> float:
         """The table's price, rescaled, and never less than the plain step that it replaces."""
@@ -94,7 +95,8 @@ class StepCosts:
 
     def record_plain(self, seconds: float) -> None:
         """Take note of a pass of one row."""
-        timing = _least_of_last(self._plain_timings, seconds)
+        self._plain_timings.append(seconds)
+        timing = min(self._plain_timings)
         self.plain_s = timing if self.plain_s == 0.0 else self.plain_s + _PLAIN_SHARE * (timing - self.plain_s)
         self.scale += _RELAXED * (1.0 - self.scale)
 
@@ -102,16 +104,10 @@ class StepCosts:
         """Take note of a pass with drafts, of so many rows in all."""
         if self.plain_s > 0.0:
             measured = max(seconds / self.plain_s, 1.0)
-            sample = _least_of_last(self._samples, _clamped(measured / self.table.cost(n_rows)))
+            self._samples.append(_clamped(measured / self.table.cost(n_rows)))
             if len(self._samples) >= _FEWEST_VERIFIES:
-                self.scale = _clamped(_SCALE_SHARE * sample + (1.0 - _SCALE_SHARE) * self.scale)
+                self.scale = _clamped(_SCALE_SHARE * min(self._samples) + (1.0 - _SCALE_SHARE) * self.scale)
 
 
 def _clamped(scale: float) -> float:
     return min(max(scale, _LEAST_SCALE), _GREATEST_SCALE)
-
-
-def _least_of_last(timings: list[float], newest: float) -> float:
-    timings.append(newest)
-    del timings[:-_TIMINGS]
-    return min(timings)

@@ -40,19 +40,22 @@ class Recycling:
         """
         slots, vocab = self._slots, self.vocab
         n_right = n_known = 0
-        before = -1 if previous is None else previous
+        start = previous * N_CANDIDATES if previous is not None and 0 <= previous < vocab else -1
         for token in committed:
-            if 0 <= before < vocab and 0 <= token < vocab:
-                start = before * N_CANDIDATES
-                front = slots[start]
-                n_known += front != 0
-                if front == token + 1:
+            if not 0 <= token < vocab:
+                start = -1
+                continue
+            if start >= 0:
+                front, slot = slots[start], token + 1
+                if front:
+                    n_known += 1
+                if front == slot:
                     n_right += 1
                 else:
                     if front:
-                        self._make_room(start, token + 1)
-                    slots[start] = token + 1
-            before = token
+                        self._make_room(start, slot)
+                    slots[start] = slot
+            start = token * N_CANDIDATES
         return n_right, n_known
 
     def candidates(self, token: int) -> list[int]:

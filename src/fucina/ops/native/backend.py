@@ -52,7 +52,8 @@ class NativeOps:
         self.repack = repack
         self._borrowed: list[object] = []  # what bound ops read without owning
         self._pool: KvPool | None = None
-        self._tape: tuple[Sequence[BoundOp], Any] | None = None
+        self._tape: Sequence[BoundOp] = ()  # the one run last,
+        self._native_tape: Any = None  # and what the extension made of it
 
     @property
     def name(self) -> str:
@@ -156,20 +157,23 @@ class NativeOps:
 
     def run(self, tape: Sequence[BoundOp], batch: Batch) -> None:
         """Run the ops in order over all rows of `batch`, in one call, without the GIL."""
+        if tape is not self._tape:
+            self._take_tape(tape)
         try:
-            self._backend.run(self._native_tape(tape), batch.spans)
+            self._backend.run(self._native_tape, batch.spans)
         except ValueError as error:
             raise ShapeError("batch", expected="rows, tokens and blocks in bounds", got=str(error)) from None
 
     def profile(self, tape: Sequence[BoundOp], batch: Batch) -> list[tuple[str, int]]:
         """Run like `run`; give every op's name and the nanoseconds it took, waiting for the slowest thread included."""
-        spent = self._backend.profile(self._native_tape(tape), batch.spans)
+        if tape is not self._tape:
+            self._take_tape(tape)
+        spent = self._backend.profile(self._native_tape, batch.spans)
         return [(op.name, took) for op, took in zip(tape, spent, strict=True)]
 
-    def _native_tape(self, tape: Sequence[BoundOp]) -> Any:
-        if self._tape is None or self._tape[0] is not tape:
-            self._tape = (tape, self._module.Tape(list(tape)))
-        return self._tape[1]
+    def _take_tape(self, tape: Sequence[BoundOp]) -> None:
+        self._native_tape = self._module.Tape(list(tape))
+        self._tape = tape
 
     def _norm(self, norm: RmsNorm | None) -> Any:
         return None if norm is None else self._module.Norm(np.ascontiguousarray(norm.weight, np.float32), norm.eps)

@@ -13,13 +13,10 @@ class KvSequence:
     def __init__(self, pool: KvPool) -> None:
         self.pool = pool
         self.blocks: list[int] = []
-        self._length = 0
+        #: Positions that hold valid keys and values; to be read only.
+        self.length = 0
+        self._reserved_end = 0  # the positions from length up to here are writable; 0: look at the blocks
         self._closed = False
-
-    @property
-    def length(self) -> int:
-        """Positions that hold valid keys and values."""
-        return self._length
 
     def reserve(self, n_rows: int) -> None:
         """Make positions length .. length + n_rows - 1 writable: take blocks, copy a shared partial one.
@@ -28,46 +25,52 @@ class KvSequence:
         """
         if self._closed:
             raise Closed("this KV sequence was closed")
-        first, last = self._length // KV_BLOCK, (self._length + n_rows - 1) // KV_BLOCK
+        if self.length + n_rows <= self._reserved_end:
+            return
+        first, last = self.length // KV_BLOCK, (self.length + n_rows - 1) // KV_BLOCK
         for index in range(first, min(last + 1, len(self.blocks))):
             if self.pool.is_shared(self.blocks[index]):
                 fresh = self.pool.take()
-                if index * KV_BLOCK < self._length:
+                if index * KV_BLOCK < self.length:
                     self.pool.copy(self.blocks[index], fresh)
                 self.pool.release(self.blocks[index])
                 self.blocks[index] = fresh
         while len(self.blocks) <= last:
             self.blocks.append(self.pool.take())
+        self._reserved_end = (last + 1) * KV_BLOCK
 
     def advance(self, n_rows: int) -> None:
         """Count `n_rows` reserved and written positions as valid."""
-        assert self._length + n_rows <= len(self.blocks) * KV_BLOCK
-        self._length += n_rows
+        self.length += n_rows
+        assert self.length <= self._reserved_end
 
     def truncate(self, length: int) -> None:
         """Forget every position from `length` on. The blocks stay, ready to be written again."""
-        if not 0 <= length <= self._length:
-            raise ConfigError("truncate", got=length, expected=f"0 to {self._length}")
-        self._length = length
+        if not 0 <= length <= self.length:
+            raise ConfigError("truncate", got=length, expected=f"0 to {self.length}")
+        self.length = length
+        self._reserved_end = 0  # the blocks gone back to may be shared
 
     def trim(self) -> None:
         """Give back the blocks past the length."""
-        keep = -(-self._length // KV_BLOCK)
+        keep = -(-self.length // KV_BLOCK)
+        self._reserved_end = 0
         while len(self.blocks) > keep:
             self.pool.release(self.blocks.pop())
 
     def fork(self) -> KvSequence:
         """A second sequence with the same content; blocks are shared until either writes into one."""
         other = KvSequence(self.pool)
-        keep = -(-self._length // KV_BLOCK)
+        keep = -(-self.length // KV_BLOCK)
+        self._reserved_end = 0
         for block in self.blocks[:keep]:
             self.pool.share(block)
             other.blocks.append(block)
-        other._length = self._length
+        other.length = self.length
         return other
 
     def close(self) -> None:
         """Give every block back. Closing twice is harmless."""
         for block in self.blocks:
             self.pool.release(block)
-        self.blocks, self._length, self._closed = [], 0, True
+        self.blocks, self.length, self._reserved_end, self._closed = [], 0, 0, True
