@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,7 +13,6 @@ from fucina.cli.given import given_constraint, given_references
 from fucina.cli.opening import Machine, open_model
 from fucina.cli.signals import soft_interrupt
 from fucina.decoding.params import SamplingParams
-from fucina.engine.constraints import UnboundedAnswerWarning
 from fucina.errors import FucinaError
 
 if TYPE_CHECKING:
@@ -79,8 +77,7 @@ def command(
     )
     references = given_references(spec_ref, speculation=spec)
     constraint = given_constraint(json_schema, regex, lark)
-    # an answer that is cut off is an error here, which says the same; the filters are restored behind every verb
-    warnings.simplefilter("ignore", UnboundedAnswerWarning)
+    answer.expect_cuts()
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec)
     loaded = open_model(model, machine)
     Talk(loaded, system, params, references, constraint).run()

@@ -13,6 +13,12 @@ _MACHINE = "The machine"
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .gguf file, a pulled model's name, or hf:owner/repo/file.gguf.")
 ]
+Prompt = Annotated[
+    str | None, typer.Option("--prompt", "-p", metavar="TEXT", help="The prompt; without it, standard input is read.")
+]
+Logprobs = Annotated[
+    int | None, typer.Option("--logprobs", metavar="K", help="With --json: log-probabilities, and the top K.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 MaxTokens = Annotated[

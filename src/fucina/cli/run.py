@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +12,6 @@ from fucina.cli import answer, options, terminal
 from fucina.cli.given import given_constraint, given_references, given_text
 from fucina.cli.opening import Machine, open_model
 from fucina.decoding.params import SamplingParams
-from fucina.engine.constraints import UnboundedAnswerWarning
 from fucina.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,10 +24,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def command(
     model: options.Model,
-    prompt: Annotated[
-        str | None,
-        typer.Option("--prompt", "-p", metavar="TEXT", help="The prompt; without it, standard input is read."),
-    ] = None,
+    prompt: options.Prompt = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
     system: options.System = None,
     max_tokens: options.MaxTokens = 512,
@@ -39,10 +35,7 @@ def command(
     repeat_penalty: options.RepeatPenalty = 1.0,
     seed: options.Seed = None,
     stop: options.Stop = None,
-    logprobs: Annotated[
-        int | None,
-        typer.Option("--logprobs", metavar="K", help="With --json: log-probabilities, and the top K."),
-    ] = None,
+    logprobs: options.Logprobs = None,
     as_json: options.Json = False,
     json_schema: options.JsonSchema = None,
     regex: options.Regex = None,
@@ -69,8 +62,7 @@ def command(
       fucina run smollm2 -p "Describe a cat." --json-schema @animal.json
 
     Without --temp the likeliest token is always taken, so the same prompt gives the same text.
-    An answer that a form was asked of, and that is cut off before it has it, is printed all the same; the exit code
-    is 10 then.
+    An answer that is cut off before it has its form is printed all the same; the exit code is 10 then.
     """
     params = SamplingParams(
         max_tokens=max_tokens,
@@ -85,14 +77,23 @@ def command(
     )
     asked = _asked(given_text("--prompt", prompt), system, raw)
     references = given_references(spec_ref, speculation=spec)
-    constraint = given_constraint(json_schema, regex, lark)
-    # an answer that is cut off is an error here, which says the same; the filters are restored behind every verb
-    warnings.simplefilter("ignore", UnboundedAnswerWarning)
+    question = _Question(asked, params, references, given_constraint(json_schema, regex, lark))
+    answer.expect_cuts()
     loaded = open_model(model, Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec))
     if as_json:
-        _print_object(model, loaded, asked, params, references, constraint)
+        _print_object(model, loaded, question)
     else:
-        _speak(loaded, asked, params, references, constraint)
+        _speak(loaded, question)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked: a text to continue, or messages to answer."""
+
+    asked: str | list[dict[str, str]]
+    params: SamplingParams
+    references: list[str]
+    constraint: Constraint | None
 
 
 def _asked(text: str, system: str | None, raw: bool) -> str | list[dict[str, str]]:
@@ -101,35 +102,24 @@ def _asked(text: str, system: str | None, raw: bool) -> str | list[dict[str, str
     return text if raw else answer.messages(system, text)
 
 
-def _print_object(
-    name: str,
-    model: Model,
-    asked: str | list[dict[str, str]],
-    params: SamplingParams,
-    references: list[str],
-    constraint: Constraint | None,
-) -> None:
+def _print_object(name: str, model: Model, question: _Question) -> None:
+    asked, constraint = question.asked, question.constraint
     if isinstance(asked, str):
-        completion = model.generate(asked, params, references=references, constraint=constraint)
+        completion = model.generate(asked, question.params, references=question.references, constraint=constraint)
     else:
-        completion = model.chat(asked, params, references=references, constraint=constraint)
+        completion = model.chat(asked, question.params, references=question.references, constraint=constraint)
     print(json.dumps(answer.as_object(name, completion), ensure_ascii=False), flush=True)
     answer.check_whole(completion, constraint)
 
 
-def _speak(
-    model: Model,
-    asked: str | list[dict[str, str]],
-    params: SamplingParams,
-    references: list[str],
-    constraint: Constraint | None,
-) -> None:
+def _speak(model: Model, question: _Question) -> None:
+    asked, constraint = question.asked, question.constraint
     if isinstance(asked, str):
-        events = model.stream(asked, params, references=references, constraint=constraint)
+        events = model.stream(asked, question.params, references=question.references, constraint=constraint)
     else:
-        events = model.stream_chat(asked, params, references=references, constraint=constraint)
+        events = model.stream_chat(asked, question.params, references=question.references, constraint=constraint)
     finish = answer.speak(events)
     if finish is not None:
-        for line in answer.statistics(finish, sampled=not params.is_greedy):
+        for line in answer.statistics(finish, sampled=not question.params.is_greedy):
             terminal.note(line)
         answer.check_whole(finish, constraint)
