@@ -24,7 +24,10 @@ from fucina.testing.scripted_model import ScriptedModel
 
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 20}, "legs": {"type": "integer"}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "legs": {"type": "integer", "minimum": 0, "maximum": 8},
+    },
     "required": ["name", "legs"],
     "additionalProperties": False,
 }

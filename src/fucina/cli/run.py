@@ -78,12 +78,8 @@ def command(
     asked = _asked(given_text("--prompt", prompt), system, raw)
     references = given_references(spec_ref, speculation=spec)
     question = _Question(asked, params, references, given_constraint(json_schema, regex, lark))
-    answer.expect_cuts()
     loaded = open_model(model, Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec))
-    if as_json:
-        _print_object(model, loaded, question)
-    else:
-        _speak(loaded, question)
+    _tell(model, loaded, question, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +96,14 @@ def _asked(text: str, system: str | None, raw: bool) -> str | list[dict[str, str
     if raw and system is not None:
         raise ConfigError("--system", got=system, expected="no --raw: without a template there is no system message")
     return text if raw else answer.messages(system, text)
+
+
+def _tell(name: str, model: Model, question: _Question, *, as_json: bool) -> None:
+    answer.expect_cuts()
+    if as_json:
+        _print_object(name, model, question)
+    else:
+        _speak(model, question)
 
 
 def _print_object(name: str, model: Model, question: _Question) -> None:

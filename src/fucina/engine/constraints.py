@@ -103,8 +103,8 @@ def remedy(constraint: Constraint) -> str:
         return "raise max_tokens"
     shown = ", ".join(paths[:_SHOWN_PATHS]) + (f" and {len(paths) - _SHOWN_PATHS} more" if paths[_SHOWN_PATHS:] else "")
     return (
-        f"nothing bounds {shown}, so bound that (maxLength for text, minimum and maximum for numbers, maxItems for "
-        "arrays), or raise max_tokens"
+        f"nothing bounds {shown}, so bound it (text by maxLength, whole numbers by minimum and maximum, others by "
+        "multipleOf too, arrays by maxItems, objects by additionalProperties: false) or raise max_tokens"
     )
 
 
