@@ -66,7 +66,7 @@ def test_every_answer_of_a_chat_has_the_form(invoke, tiny_path: Path) -> None:
         (("--json-schema", "true", "--regex", "a", "--lark", "b"), 2, "--json-schema and --regex and --lark"),
         (("--regex", "@/no/such/file"), 2, "--regex: got '@/no/such/file', expected a text file in UTF-8 ([Errno 2]"),
         (("--lark", "@"), 2, "--lark: got '@', expected a text file"),
-        (("--json-schema", "{not json"), 2, "not JSON"),
+        (("--json-schema", "{not json"), 2, "it is no JSON"),
         (("--json-schema", '{"type": "strin"}'), 2, "type"),
         (("--regex", "foo**("), 2, "error"),
         (("--lark", "no rules here"), 2, "error"),
