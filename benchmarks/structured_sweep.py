@@ -1,6 +1,6 @@
 """Ask real models for JSON by every schema of a file, greedy and sampled, and check each answer from outside.
 
-A complete answer must be strict JSON, validate with `jsonschema` and have its keys in the order of its schema; an answer that
+A complete answer must be strict JSON, validate with `jsonschema` and have its keys in the order of its schema; one that
 ran out of tokens must say that it is not satisfied. Exit status 1 if any answer is invalid.
 
 Usage: structured_sweep.py [MODEL ...] [--schemas FILE] [--max-tokens N] [--batch N] [--no-spec]
@@ -42,9 +42,8 @@ def main() -> int:
     cases = json.loads(args.schemas.read_text("utf-8"))
     n_invalid = 0
     print(f"{len(cases)} schemas, at most {args.max_tokens} tokens each, {args.batch} at a time")
-    print(
-        "| model | mode | complete | length | invalid | refused | tokens | tok/s |\n|---|---|---:|---:|---:|---:|---:|---:|"
-    )
+    print("| model | mode | complete | length | invalid | refused | tokens | tok/s |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|")
     for name in args.models:
         with fucina.load(name, context=1024) as model:
             model.constraints.prepare()
@@ -67,7 +66,7 @@ def sweep(
         answers = model.generate_many(prompts, params, constraints=[rule for _, rule in part], speculate=speculate)
         for (case, _), answer in zip(part, answers, strict=True):
             n_tokens += len(answer.ids)
-            problems = list(problems_of(answer, case["schema"], model))
+            problems = list(problems_of(answer, case, model))
             kind = "invalid" if problems else "complete" if answer.satisfied else "length"
             counts[kind] += 1
             for problem in problems:
@@ -88,8 +87,9 @@ def constraint(case: dict[str, Any], counts: Counter[str]) -> Constraint | None:
         return None
 
 
-def problems_of(answer: Completion, schema: Any, model: Model) -> Iterator[str]:
+def problems_of(answer: Completion, case: dict[str, Any], model: Model) -> Iterator[str]:
     """What is wrong with an answer."""
+    schema = case["schema"]
     if answer.error is not None:
         yield f"it failed: {answer.error}"
     elif not answer.satisfied:
@@ -104,6 +104,8 @@ def problems_of(answer: Completion, schema: Any, model: Model) -> Iterator[str]:
             value = json.loads(answer.text, object_pairs_hook=unique, parse_constant=refuse)
         except ValueError as error:
             yield f"no strict JSON: {error}"
+            return
+        if not case.get("regex", True):  # a pattern that Python's engine does not know
             return
         validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         for error in validator(schema, format_checker=validator.FORMAT_CHECKER).iter_errors(value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -138,6 +139,15 @@ def test_other_types_than_objects() -> None:
 def test_what_is_no_schema(schema: Any) -> None:
     with saying("") as model, pytest.raises(ConfigError, match=r"^schema"):
         model.chat("hi", schema=schema)
+
+
+@pytest.mark.parametrize("schema", [Plain, list[int]])
+def test_without_pydantic_types_cannot_be_asked_for(schema: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    with saying(CAT + "<eos>") as model:
+        with pytest.raises(ConfigError, match="the extra 'structured': pip install pydantic"):
+            model.chat("hi", schema=schema)
+        assert model.chat("A cat?", PARAMS, schema=SCHEMA) == {"name": "cat", "legs": 4}
 
 
 def test_a_schema_is_a_constraint_already() -> None:
@@ -291,7 +301,10 @@ def test_what_is_bounded_or_ends_is_not_warned_of() -> None:
 
 
 def test_with_a_schema_the_error_says_what_the_warning_would() -> None:
-    with saying('{"note": "' + "very " * 100) as model, pytest.raises(IncompleteAnswer, match=r"\$\.properties\.note.*maxLength"):
+    with (
+        saying('{"note": "' + "very " * 100) as model,
+        pytest.raises(IncompleteAnswer, match=r"\$\.properties\.note.*maxLength"),
+    ):
         model.chat("hi", SamplingParams(max_tokens=30), schema=OPEN.text)
 
 

@@ -26,13 +26,14 @@ class Thoughts:
 
     def after(self, prompt_ids: Sequence[int]) -> Thinking | None:
         """How an answer to this prompt may begin: None where the model does not think, or the prompt says it has."""
-        places = {token: place for place, token in enumerate(prompt_ids)}  # the last ones
-        for open_id, close_id in sorted(self._pairs, key=lambda pair: -max(places.get(token, -1) for token in pair)):
-            opened, closed = places.get(open_id, -1), places.get(close_id, -1)
-            if closed > opened and not self._tokenizer.decode(prompt_ids[closed + 1 :]).strip():
-                return None  # thoughts that are written for it, often none, so that it answers at once
-            return Thinking(open_id, close_id, is_open=opened > closed)
-        return None
+        last = {token: place for place, token in enumerate(prompt_ids)}
+        pair = max(self._pairs, key=lambda pair: max(last.get(token, -1) for token in pair), default=None)
+        if pair is None:
+            return None
+        opened, closed = (last.get(token, -1) for token in pair)
+        if closed > opened and not self._tokenizer.decode(prompt_ids[closed + 1 :]).strip():
+            return None  # thoughts that are written for it, often none, so that it answers at once
+        return Thinking(*pair, is_open=opened > closed)
 
     def answer(self, prompt_ids: Sequence[int], ids: Sequence[int], text: str) -> str:
         """The text of an answer, which is `text` as a whole, without the thoughts before it."""
