@@ -87,7 +87,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"a key stands there twice: {next(key for key in keys if keys.count(key) > 1)!r}")
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(
+            f"a key stands there twice, {twice!r}; only keys that a schema names come once, so name them all and close "
+            "the object (additionalProperties: false)"
+        )
     return found
 
 
