@@ -2,7 +2,7 @@
 
 A complete answer must be strict JSON, validate with `jsonschema` and have its keys in the order of its schema; one that
 ran out of tokens must say that it is not satisfied. Exit status 1 if any answer is invalid. An object that is open to
-properties without a name may give one of those twice: JSON allows that, and `schema=` refuses it. Such answers are counted
+properties without a name may give one of those twice: JSON allows that, `schema=` refuses it. Such answers are counted
 by themselves.
 
 Usage: structured_sweep.py [MODEL ...] [--schemas FILE] [--max-tokens N] [--batch N] [--no-spec]
