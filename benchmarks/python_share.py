@@ -1,7 +1,7 @@
 """How much of a decode step is Python: the time outside the one native call, share of the whole step.
 
 Usage: python benchmarks/python_share.py MODEL [--tokens 200] [--threads 2] [--no-record]
-Greedy decoding through Model.stream, so that everything a caller pays for is in it: plan, commit, choice, text, events.
+Greedy decoding through Model.stream without drafts, so that everything a caller pays for is in it: plan, commit, choice, text, events.
 A file without a tokenizer (synthetic.py) talks bytes, of which every id is one. Prints a card and one JSON line, last,
 and appends that to benchmarks/records/python_share.jsonl.
 """
@@ -51,7 +51,7 @@ def main() -> None:
     params = fucina.SamplingParams(max_tokens=args.tokens, ignore_eos=True)
     with load(args.model, args.threads) as model:
         ends: list[float] = []
-        for _ in model.stream("Once upon a time", params):
+        for _ in model.stream("Once upon a time", params, speculate=False):
             ends.append(time.perf_counter())
     # the first token ends the prefill; the last event only says that it is over
     steps = [after - before for before, after in itertools.pairwise(ends[:-1])]

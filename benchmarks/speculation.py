@@ -199,9 +199,10 @@ def run_batch(model: Model, n_tokens: int, repeats: int) -> dict[str, Any]:
             ids.append([answer.ids for answer in answers])
     assert all(others == ids[0] for others in ids), "batch: other tokens"
     plain_s, drafted_s = (statistics.median(seconds[on]) / len(prompts) / n_tokens for on in (False, True))
+    speedup = statistics.median(a / b for a, b in zip(seconds[False], seconds[True], strict=True))
     drafts = [answer.speculation for answer in answers if answer.speculation is not None]
     told = {"accepted": sum(one.accepted for one in drafts), "drafted": sum(one.drafted for one in drafts)}
-    return {"plain_s": plain_s, "drafted_s": drafted_s, "speedup": plain_s / drafted_s, **told}
+    return {"plain_s": plain_s, "drafted_s": drafted_s, "speedup": speedup, **told}
 
 
 def lookup(args: argparse.Namespace, path: str, prompt_ids: list[int], temperature: float) -> float:

@@ -381,7 +381,7 @@ def test_thoughts_cannot_end_the_answer() -> None:
 class Fragile(ScriptedMatcher):
     """Fails in a method once so many tokens were consumed."""
 
-    fails_in, at = "masks", 11
+    fails_in, at = "masks", 10
 
     def masks(self, drafts: Sequence[int], out: Any) -> int:
         self._may_fail("masks")
@@ -393,7 +393,7 @@ class Fragile(ScriptedMatcher):
 
     def copy(self) -> Fragile:
         other = type(self)(self._answers, vocab=VOCAB, end_ids=self._end_ids)
-        other.fails_in, other.at = self.fails_in, self.at
+        other.fails_in, other.consumed = self.fails_in, self.consumed
         return other
 
     def _may_fail(self, method: str) -> None:
@@ -420,7 +420,7 @@ def test_a_broken_constraint_ends_its_own_answer_only(fails_in: str, drafts: boo
     assert done[0].ids == done[2].ids == alone
     assert isinstance(done[1].error, ConstraintFailed)
     assert done[1].ids == alone[: len(done[1].ids)]
-    assert len(done[1].ids) == 11
+    assert len(done[1].ids) == 10
     assert [completion.satisfied for completion in done] == [True, False, True]
 
 
@@ -442,7 +442,7 @@ def test_a_cancel_while_a_mask_is_computed_disturbs_nobody() -> None:
             raise MemoryError("no memory for this pass")
 
     engine = Engine(Failing(), ByteTokenizer())
-    processor = GrammarProcessor(Slow(ANSWERS, vocab=VOCAB, end_ids={EOS}), open_scans(), end_ids={EOS})
+    processor = GrammarProcessor(Slow(CHOICES, vocab=VOCAB, end_ids={EOS}), open_scans(), end_ids={EOS})
     request = Request(prompt_ids=PROMPT, processor=processor)
     slow = engine.submit(request)
     with pytest.raises(MemoryError):
@@ -453,7 +453,7 @@ def test_a_cancel_while_a_mask_is_computed_disturbs_nobody() -> None:
     assert isinstance(finish, FinishEvent)
     assert (finish.reason, finish.satisfied) == ("cancelled", False)
     # the processor serves another answer at once
-    assert complete(processor=processor).ids == complete(processor=grammar()).ids
+    assert complete(processor=processor).ids == complete(processor=grammar(CHOICES)).ids
 
 
 def test_a_pass_that_failed_is_tried_again_with_the_same_masks() -> None:

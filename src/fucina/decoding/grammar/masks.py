@@ -31,10 +31,13 @@ _WORTH_HANDING_S = 100e-6
 
 
 class MaskJob:
-    """The masks of a matcher's next token and of those behind drafts; whoever comes first computes them."""
+    """The masks of a matcher's token behind some that are forced, and of those behind drafts that follow.
 
-    def __init__(self, matcher: Matcher, drafts: Sequence[int], out: NDArray[np.uint32]) -> None:
-        self._matcher, self._drafts, self._out = matcher, drafts, out
+    Whoever comes first computes them.
+    """
+
+    def __init__(self, matcher: Matcher, forced: Sequence[int], drafts: Sequence[int], out: NDArray[np.uint32]) -> None:
+        self._matcher, self._forced, self._drafts, self._out = matcher, forced, drafts, out
         self._claimed, self._done = Lock(), Lock()
         self._done.acquire()
         self._runner: Thread | None = None
@@ -49,7 +52,12 @@ class MaskJob:
         self._runner = current_thread()
         began = perf_counter()
         try:
-            self.n_masks = self._matcher.masks(self._drafts, self._out)
+            matcher = self._matcher
+            if self._forced:
+                matcher = matcher.copy()
+                for token in self._forced:
+                    matcher.consume(token)
+            self.n_masks = matcher.masks(self._drafts, self._out)
         except Exception as error:
             self.error = error
         finally:
@@ -102,15 +110,21 @@ MASK_THREAD = MaskThread()
 
 
 class MasksAhead:
-    """One matcher and the masks of the states it is about to be in. Every use of the matcher goes through here."""
+    """One matcher and the masks of the states it is about to be in. Every use of the matcher goes through here.
+
+    Where a token is forced nothing is computed: its mask holds nothing else.
+    """
 
     def __init__(self, matcher: Matcher, thread: MaskThread | None = MASK_THREAD) -> None:
         """Without a thread every mask is computed when it is asked for."""
         self._matcher, self._thread = matcher, thread
         self._out = np.zeros((1, matcher.n_words), np.uint32)
+        self._single = np.zeros(matcher.n_words, np.uint32)  # for a forced token
+        self._forced: Sequence[int] = ()
+        self._knows_forced = False
         self._job: MaskJob | None = None  # of masks that are still to be used
-        self._drafts: list[int] = []
-        self._n_consumed = 0  # of the drafts
+        self._job_tokens: list[int] = []  # forced ones that lead to its first mask, and its drafts
+        self._n_lead = self._n_consumed = 0  # forced ones, and tokens of all that were consumed
         self._is_settled = True
         self._expected_s = inf  # of the next mask: what the last one took, for neighbors are alike
         self.costs = MaskCosts()
@@ -121,14 +135,23 @@ class MasksAhead:
         self._settle()
         return self._matcher
 
+    def forced(self) -> Sequence[int]:
+        """Tell the tokens that must follow. Raises what the matcher raises."""
+        if not self._knows_forced:
+            self._forced, self._knows_forced = self.matcher.forced_tokens(), True
+        return self._forced
+
     def prepare(self, drafts: Sequence[int]) -> None:
         """Begin with the masks of the next token and of those behind the drafts, unless it is better to wait."""
         if self._thread is None or self._expected_s * (len(drafts) + 1) < _WORTH_HANDING_S:
             return
         drafts = list(drafts)
-        if self._job is not None and not self._n_consumed and self._drafts == drafts:
-            return
-        self._thread.submit(self._begin(drafts))
+        if self._job is not None and not self._n_consumed and self._job_tokens == drafts:
+            return  # the pass before failed, and is tried again
+        forced = self.forced()
+        n_lead = len(forced)
+        if list(forced) == drafts[:n_lead]:  # else every token that can come of this pass is forced
+            self._thread.submit(self._begin(drafts, n_lead))
 
     def mask(self) -> NDArray[np.uint32]:
         """Give the mask of the next token (n_words,), valid until the next call of `prepare` or `mask`.
@@ -136,31 +159,44 @@ class MasksAhead:
         Raises what the matcher raises.
         """
         began = perf_counter()
+        if self._job is None or self._n_consumed < self._n_lead:
+            forced = self.forced()
+            if forced:
+                self.costs.masks += 1
+                self._single[:] = 0
+                self._single[forced[0] >> 5] = 1 << (forced[0] & 31)
+                return self._single
         self._settle()
-        job = self._job
-        if job is None or (job.error is None and self._n_consumed >= job.n_masks):
-            job = self._begin([])
+        job, index = self._job, self._n_consumed - self._n_lead
+        if job is None or (job.error is None and index >= job.n_masks):
+            job, index = self._begin([], 0), 0
             self._settle()
         self.costs.waited_s += perf_counter() - began
         if job.error is not None:
             raise job.error
-        mask: NDArray[np.uint32] = self._out[self._n_consumed]
+        mask: NDArray[np.uint32] = self._out[index]
         return mask
 
     def consume(self, token: int) -> None:
         """Go on by a token that the mask allows. Raises what the matcher raises."""
         self.matcher.consume(token)
-        if self._n_consumed < len(self._drafts) and self._drafts[self._n_consumed] == token:
+        if self._knows_forced and len(self._forced) > 1 and self._forced[0] == token:
+            self._forced = self._forced[1:]
+        else:
+            self._knows_forced = False
+        if self._n_consumed < len(self._job_tokens) and self._job_tokens[self._n_consumed] == token:
             self._n_consumed += 1
         else:
             self._job = None
 
-    def _begin(self, drafts: list[int]) -> MaskJob:
+    def _begin(self, tokens: list[int], n_lead: int) -> MaskJob:
+        """A job for the masks behind the first `n_lead` of the tokens, which are forced, and behind each later one."""
         self._settle()
-        if len(self._out) <= len(drafts):
-            self._out = np.zeros((len(drafts) + 1, self._matcher.n_words), np.uint32)
-        self._drafts, self._n_consumed, self._is_settled = drafts, 0, False
-        self._job = MaskJob(self._matcher, drafts, self._out[: len(drafts) + 1])
+        n_masks = len(tokens) - n_lead + 1
+        if len(self._out) < n_masks:
+            self._out = np.zeros((n_masks, self._matcher.n_words), np.uint32)
+        self._job_tokens, self._n_lead, self._n_consumed, self._is_settled = tokens, n_lead, 0, False
+        self._job = MaskJob(self._matcher, tokens[:n_lead], tokens[n_lead:], self._out[:n_masks])
         return self._job
 
     def _settle(self) -> None:

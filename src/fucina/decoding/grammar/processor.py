@@ -103,7 +103,7 @@ class GrammarProcessor:
         """Tell the tokens, at most that many, that must follow because no other is allowed."""
         if self._phase is not _Phase.GRAMMAR:  # at the start it may think as well
             return ()
-        return self._masks.matcher.forced_tokens()[:max_tokens]
+        return self._masks.forced()[:max_tokens]
 
     def valid_prefix_len(self, tokens: Sequence[int]) -> int:
         """Count how many of these tokens, from the first on, would be allowed one after the other."""
