@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from typing import Protocol
 
 from fucina.errors import ConfigError, KvPoolFull
 from fucina.storage.kv.geometry import KvGeometry
@@ -15,6 +16,17 @@ from fucina.storage.kv.geometry import KvGeometry
 #: Attention walks through megabytes a step: with small pages it would wait for their addresses.
 _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+
+
+class Reclaimer(Protocol):
+    """Holds blocks that it can do without."""
+
+    @property
+    def n_reclaimable(self) -> int:
+        """Blocks that it could give back, nobody else having a use for them."""
+
+    def reclaim(self, n_blocks: int) -> int:
+        """Give back up to so many; tell how many."""
 
 
 class KvPool:
@@ -28,6 +40,8 @@ class KvPool:
         self.memory = mmap.mmap(-1, capacity * geometry.block_bytes, flags=flags)
         if _HUGE_PAGES is not None:
             self.memory.madvise(_HUGE_PAGES)
+        #: Who is asked for blocks when none is free.
+        self.reclaimer: Reclaimer | None = None
         self._references = [0] * capacity
         self._free: list[int] = []
         self._untouched = 0
@@ -35,10 +49,13 @@ class KvPool:
     @property
     def n_free(self) -> int:
         """Blocks that can still be taken."""
-        return len(self._free) + self.capacity - self._untouched
+        n_reclaimable = self.reclaimer.n_reclaimable if self.reclaimer is not None else 0
+        return len(self._free) + self.capacity - self._untouched + n_reclaimable
 
     def take(self) -> int:
         """A block with one reference; recently freed ones first, since their pages are warm. Raises KvPoolFull."""
+        if not self._free and self._untouched == self.capacity and self.reclaimer is not None:
+            self.reclaimer.reclaim(1)
         if self._free:
             block = self._free.pop()
         elif self._untouched < self.capacity:
@@ -62,7 +79,7 @@ class KvPool:
             self._free.append(block)
 
     def is_shared(self, block: int) -> bool:
-        """Whether more than one sequence owns the block."""
+        """Whether the block has more than one owner."""
         return self._references[block] > 1
 
     def copy(self, source: int, target: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fucina.core.shapes import KV_BLOCK
 from fucina.errors import Closed, ConfigError
 from fucina.storage.kv.pool import KvPool
@@ -17,6 +19,13 @@ class KvSequence:
         self.length = 0
         self._reserved_end = 0  # the positions from length up to here are writable; 0: look at the blocks
         self._closed = False
+
+    def adopt(self, blocks: Sequence[int], length: int) -> None:
+        """Begin with `length` positions that others have computed, in blocks that stay theirs too."""
+        assert not self.blocks
+        for block in blocks:
+            self.pool.share(block)
+        self.blocks, self.length = list(blocks), length
 
     def reserve(self, n_rows: int) -> None:
         """Make positions length .. length + n_rows - 1 writable: take blocks, copy a shared partial one.

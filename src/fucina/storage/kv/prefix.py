@@ -1,0 +1,238 @@
+"""Keys and values of what was said before, found again by their tokens: sequences that begin alike share blocks.
+
+A tree of blocks: a node is one block of tokens behind those of its parent, compared token by token before it is used.
+The tree owns a reference to each of its blocks. Blocks that nobody else owns are given back when the pool runs out,
+the least worth first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fucina.core.shapes import KV_BLOCK
+from fucina.storage.kv.pool import KvPool
+
+#: Attention makes a token this many positions deep twice as dear to compute as the first.
+_TWICE_AS_DEAR = 4096
+#: What is dear to compute outlives what is not by so many tokens of traffic for each token's worth of work.
+_PATIENCE = 4
+
+
+class Prefix(NamedTuple):
+    """Blocks that hold the first `length` tokens of a prompt; the last of them may hold more than is of use."""
+
+    blocks: list[int]
+    length: int
+
+
+class StoredBlock(NamedTuple):
+    """A block that leaves memory: its name, that of the block before it, and its tokens.
+
+    A name is a digest of all tokens up to the block's last, and of what else the keys and values depend on.
+    """
+
+    name: bytes
+    parent: bytes
+    tokens: tuple[int, ...]
+    block: int
+
+
+class Spill(Protocol):
+    """Where blocks go that memory has no room for."""
+
+    def keep(self, stored: StoredBlock) -> None:
+        """Copy the block's bytes, now, and store them when there is time."""
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """`n_before` tokens precede the block's own. It is worth `worth`: when it was used last, and what it costs."""
+
+    name: bytes
+    parent: _Node | None
+    tokens: tuple[int, ...]
+    block: int
+    n_before: int
+    worth: float = 0.0
+    children: dict[int, list[_Node]] = field(default_factory=dict)  # by their first token
+
+
+class PrefixCache:
+    """The blocks of one pool that are kept for prompts to come. Not thread-safe: the engine's thread owns it.
+
+    `identity` names everything that keys and values depend on besides tokens: the model's file, the KV format. Prompts
+    with different salts never share, so that nobody can tell from the time it takes what others have asked.
+    """
+
+    def __init__(self, pool: KvPool, identity: bytes = b"", spill: Spill | None = None) -> None:
+        self._pool, self._identity, self._spill = pool, identity, spill
+        self._roots: dict[str, _Node] = {}
+        self._nodes: dict[bytes, _Node] = {}
+        self._queue: list[tuple[float, int, _Node]] = []  # by worth; entries that are no longer true are skipped
+        self._n_queued = 0
+        self._n_used = 0  # tokens found or kept so far: the time by which recency counts
+        pool.reclaimer = self
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks that are kept."""
+        return len(self._nodes)
+
+    @property
+    def n_reclaimable(self) -> int:
+        """Blocks that nobody but the cache owns."""
+        return sum(not self._pool.is_shared(node.block) for node in self._nodes.values())
+
+    def find(self, ids: Sequence[int], n_most: int, salt: str = "") -> Prefix:
+        """Find the longest known prefix of `ids`, of at most `n_most` tokens. Its blocks are the cache's own."""
+        node, length, blocks = self._root(salt), 0, list[int]()
+        while length < n_most:
+            child, n_common = _most_alike(node, ids, length, n_most)
+            if child is None:
+                break
+            self._touch(child)
+            blocks.append(child.block)
+            length += n_common
+            if n_common < KV_BLOCK:
+                break
+            node = child
+        return Prefix(blocks, length)
+
+    def insert(self, ids: Sequence[int], blocks: Sequence[int], length: int, salt: str = "") -> None:
+        """Keep the blocks of a sequence whose first `length` positions hold `ids`; what is known already is not kept.
+
+        The caller still owns its references. It must never write again to what it gave, but past `length`.
+        """
+        node = self._root(salt)
+        for index, block in enumerate(blocks[: -(-length // KV_BLOCK)]):
+            tokens = tuple(ids[index * KV_BLOCK : min((index + 1) * KV_BLOCK, length)])
+            node = self._add(node, tokens, block)
+
+    def name_of(self, ids: Sequence[int], length: int, salt: str = "") -> bytes:
+        """The name of the block that ends with token `length` of `ids`, `length` being a multiple of the block size."""
+        name = self._root(salt).name
+        for start in range(0, length, KV_BLOCK):
+            name = _name(name, tuple(ids[start : start + KV_BLOCK]))
+        return name
+
+    def reclaim(self, n_blocks: int) -> int:
+        """Give up to so many blocks back to the pool, those least worth that nobody else owns; give how many."""
+        in_use: list[_Node] = []
+        n_given = 0
+        while self._queue and n_given < n_blocks:
+            worth, _, node = heapq.heappop(self._queue)
+            if self._nodes.get(node.name) is not node or node.worth != worth or node.children:
+                continue  # gone, used since, or not the end of a branch; it is queued again when it becomes one
+            if self._pool.is_shared(node.block):
+                in_use.append(node)
+                continue
+            self._evict(node)
+            n_given += 1
+        for node in in_use:
+            self._enqueue(node)
+        return n_given
+
+    def clear(self) -> None:
+        """Forget everything, sparing nothing for `spill`."""
+        for node in self._nodes.values():
+            self._pool.release(node.block)
+        self._nodes.clear()
+        self._roots.clear()
+        self._queue.clear()
+
+    def flush(self) -> None:
+        """Hand every block to `spill`, parents first; they stay in memory."""
+        if self._spill is not None:
+            for root in self._roots.values():
+                for node in _below(root):
+                    self._spill.keep(_stored(node))
+
+    def _root(self, salt: str) -> _Node:
+        root = self._roots.get(salt)
+        if root is None:
+            name = blake2b(salt.encode(errors="surrogatepass"), key=self._key(), digest_size=32).digest()
+            root = self._roots[salt] = _Node(name, None, (), -1, -KV_BLOCK)
+        return root
+
+    def _key(self) -> bytes:
+        return blake2b(self._identity, digest_size=64).digest()
+
+    def _add(self, parent: _Node, tokens: tuple[int, ...], block: int) -> _Node:
+        """The node for these tokens behind a parent's: one there is, one that grows, or a new one."""
+        siblings = parent.children.setdefault(tokens[0], [])
+        for node in siblings:
+            if node.tokens[: len(tokens)] == tokens:
+                return node
+        self._pool.share(block)
+        shorter = next((node for node in siblings if tokens[: len(node.tokens)] == node.tokens), None)
+        if shorter is not None:
+            self._pool.release(shorter.block)
+            del self._nodes[shorter.name]
+            siblings.remove(shorter)
+        node = _Node(_name(parent.name, tokens), parent, tokens, block, parent.n_before + KV_BLOCK)
+        siblings.append(node)
+        self._nodes[node.name] = node
+        self._touch(node)
+        return node
+
+    def _touch(self, node: _Node) -> None:
+        """Count a use: what was used lately is worth most, and what is dear to compute a little more."""
+        self._n_used += len(node.tokens)
+        node.worth = self._n_used + _PATIENCE * len(node.tokens) * (1.0 + node.n_before / _TWICE_AS_DEAR)
+        if not node.children:
+            self._enqueue(node)
+
+    def _enqueue(self, node: _Node) -> None:
+        self._n_queued += 1
+        heapq.heappush(self._queue, (node.worth, self._n_queued, node))
+
+    def _evict(self, node: _Node) -> None:
+        if self._spill is not None:
+            self._spill.keep(_stored(node))
+        parent = node.parent
+        assert parent is not None
+        siblings = parent.children[node.tokens[0]]
+        siblings.remove(node)
+        if not siblings:
+            del parent.children[node.tokens[0]]
+        del self._nodes[node.name]
+        self._pool.release(node.block)
+        if not parent.children and parent.parent is not None:
+            self._enqueue(parent)
+
+
+def _most_alike(node: _Node, ids: Sequence[int], start: int, end: int) -> tuple[_Node | None, int]:
+    """The child whose tokens agree longest with ids[start:end], and for how long."""
+    best, n_best = None, 0
+    for child in node.children.get(ids[start], ()):
+        n_common = 0
+        for ours, theirs in zip(child.tokens, ids[start : min(end, start + KV_BLOCK)], strict=False):
+            if ours != theirs:
+                break
+            n_common += 1
+        if n_common > n_best:
+            best, n_best = child, n_common
+    return best, n_best
+
+
+def _below(node: _Node) -> Iterator[_Node]:
+    waiting = [child for siblings in node.children.values() for child in siblings]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [child for siblings in node.children.values() for child in siblings]
+
+
+def _name(parent: bytes, tokens: tuple[int, ...]) -> bytes:
+    return blake2b(np.array(tokens, "<u4").tobytes(), key=parent, digest_size=32).digest()
+
+
+def _stored(node: _Node) -> StoredBlock:
+    assert node.parent is not None
+    return StoredBlock(node.name, node.parent.name, node.tokens, node.block)
