@@ -50,6 +50,7 @@ def test_object_holds_the_completion_to_the_last_bit(invoke, tiny_path: Path) ->
         "prompt_tokens": len(expected.prompt_ids),
         "completion_tokens": len(expected.ids),
         "cached_tokens": 0,
+        "cache_loss": None,
     }
     assert answer["logprobs"] == [
         {"id": entry.token, "logprob": entry.logprob, "top": [list(pair) for pair in entry.top]}

@@ -45,10 +45,11 @@ def test_every_schedule_says_the_same(tiny_path: Path) -> None:
 
 def test_a_warm_turn_is_a_cold_turn(tiny_path: Path) -> None:
     params = SamplingParams(max_tokens=12, ignore_eos=True)
-    with fucina.load(tiny_path) as model, model.conversation() as talk:
+    with fucina.load(tiny_path) as model, fucina.load(tiny_path) as other, model.conversation() as talk:
         for turn in ("Hello!", "And then?", "Why?"):
             warm = talk.send(turn, params)
-            cold = model.chat(talk.messages[:-1], params)
+            cold = other.chat(talk.messages[:-1], params)
+            other.forget_prefixes()
             assert (warm.prompt_ids, warm.ids, warm.text) == (cold.prompt_ids, cold.ids, cold.text)
         assert warm.usage.cached_tokens > 10
         assert cold.usage.cached_tokens == 0

@@ -141,7 +141,7 @@ def test_one_turn_at_a_time(model: Model) -> None:
     talk = model.conversation()
     events = talk.stream("one")
     next(events)
-    with pytest.raises(ConfigError, match="in use by another request"):
+    with pytest.raises(ConfigError, match="still being answered"):
         talk.send("two")
     late = talk.stream("two")
     assert "".join(event.text for event in events) != ""
@@ -167,7 +167,6 @@ def test_memory_comes_back_when_closed_or_dropped(model: Model, scripted: Script
     with model.conversation() as talk:
         talk.send("one")
         assert talk.cached_tokens > 0
-        assert pool.n_free < pool.capacity
     assert pool.n_free == pool.capacity
     with pytest.raises(Closed):
         talk.send("two")

@@ -9,9 +9,8 @@ import pytest
 from fucina.decoding.params import SamplingParams
 from fucina.engine.engine import Engine, EngineConfig
 from fucina.engine.events import Event, FinishEvent, TokenEvent
-from fucina.engine.request import CachedPrefix, Request
+from fucina.engine.request import Request
 from fucina.errors import Closed, ConfigError, ContextFull
-from fucina.storage.kv.sequence import KvSequence
 from fucina.testing.byte_tokenizer import EOS, ByteTokenizer
 from fucina.testing.scripted_model import ScriptedModel, follow
 
@@ -228,19 +227,16 @@ def test_closing() -> None:
             call()
 
 
-def test_a_cache_is_continued_and_stays_the_callers(naive: Callable[..., Any]) -> None:
+def test_what_was_said_before_is_continued(naive: Callable[..., Any]) -> None:
     model = ScriptedModel()
     engine = Engine(model, ByteTokenizer())
-    kv = KvSequence(model.kv_pool)
     first_prompt = [5] * 100
-    engine.submit(Request(prompt_ids=first_prompt, params=SamplingParams(max_tokens=8), cache=CachedPrefix(kv, [])))
+    engine.submit(Request(prompt_ids=first_prompt, params=SamplingParams(max_tokens=8)))
     first = [event.token for event in engine.run() if isinstance(event, TokenEvent)]
-    held = [*first_prompt, *first][: kv.length]
-    assert kv.length == 107
-    # shares 103 tokens with what is held, then differs
-    prompt = [*held[:103], 9, 9]
+    # shares 103 tokens with what was said, then differs
+    prompt = [*first_prompt, *first[:3], 9, 9]
     model.n_rows = 0
-    engine.submit(Request(prompt_ids=prompt, params=SamplingParams(max_tokens=8), cache=CachedPrefix(kv, held)))
+    engine.submit(Request(prompt_ids=prompt, params=SamplingParams(max_tokens=8)))
     events = list(engine.run())
     finish = events[-1]
     assert isinstance(finish, FinishEvent)
@@ -248,16 +244,13 @@ def test_a_cache_is_continued_and_stays_the_callers(naive: Callable[..., Any]) -
     assert model.n_rows == 2 + 7
     tokens = [event.token for event in events if isinstance(event, TokenEvent)]
     assert tokens == naive(ScriptedModel(), prompt, SamplingParams(max_tokens=8)).ids
-    assert kv.length == len(prompt) + 7
 
 
 def test_a_prompt_that_is_all_cached_still_computes_its_last_token() -> None:
     model = ScriptedModel()
     engine = Engine(model, ByteTokenizer())
-    kv = KvSequence(model.kv_pool)
     for _ in range(2):
-        cache = CachedPrefix(kv, [5] * 100)
-        engine.submit(Request(prompt_ids=[5] * 100, params=SamplingParams(max_tokens=1), cache=cache))
+        engine.submit(Request(prompt_ids=[5] * 100, params=SamplingParams(max_tokens=1)))
         events = list(engine.run())
     assert events[-1].usage.cached_tokens == 99  # type: ignore[union-attr]
 
@@ -279,16 +272,12 @@ def test_what_two_requests_may_not_share() -> None:
 
         def observe(self, committed: Sequence[int]) -> None: ...
 
-    kv = KvSequence(model.kv_pool)
-    for shared in ({"processor": Processor()}, {"draft_source": Source()}, {"cache": CachedPrefix(kv, [])}):
+    for shared in ({"processor": Processor()}, {"draft_source": Source()}):
         first = engine.submit(Request(prompt_ids=[1], **shared))  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match=f"^{next(iter(shared))}: "):
             engine.submit(Request(prompt_ids=[1], **shared))  # type: ignore[arg-type]
         engine.cancel(first)
         engine.cancel(engine.submit(Request(prompt_ids=[1], **shared)))  # type: ignore[arg-type]
-    stranger = CachedPrefix(KvSequence(ScriptedModel().kv_pool), [])
-    with pytest.raises(ConfigError, match="another model"):
-        engine.submit(Request(prompt_ids=[1], cache=stranger))
 
 
 def test_counters() -> None:

@@ -8,7 +8,7 @@ import pytest
 from fucina.decoding.params import SamplingParams
 from fucina.engine.engine import Engine, EngineConfig
 from fucina.engine.events import FinishEvent
-from fucina.engine.request import CachedPrefix, Request
+from fucina.engine.request import Request
 from fucina.errors import KvPoolFull
 from fucina.storage.kv.sequence import KvSequence
 from fucina.testing.byte_tokenizer import ByteTokenizer
@@ -81,21 +81,16 @@ def test_blocks_held_by_an_idle_cache_count(gather: Callable[..., Any]) -> None:
     assert gather(engine.run())[request_id].reason in ("stop", "length")
 
 
-def test_a_callers_cache_that_had_to_give_way_is_still_sound(
-    naive: Callable[..., Any], gather: Callable[..., Any]
-) -> None:
-    model = ScriptedModel(kv_blocks=4)
-    engine = Engine(model, ByteTokenizer())
-    kv = KvSequence(model.kv_pool)
+def test_what_had_to_give_way_is_kept_and_sound(naive: Callable[..., Any], gather: Callable[..., Any]) -> None:
+    engine = Engine(ScriptedModel(kv_blocks=4), ByteTokenizer())
     first = engine.submit(Request(prompt_ids=PROMPTS[0], params=PARAMS))
-    second = engine.submit(Request(prompt_ids=PROMPTS[1], params=PARAMS, cache=CachedPrefix(kv, [])))
+    second = engine.submit(Request(prompt_ids=PROMPTS[1], params=PARAMS))
     answers = gather(engine.run())
     assert answers[first] == naive(ScriptedModel(), PROMPTS[0], PARAMS)
     assert answers[second] == naive(ScriptedModel(), PROMPTS[1], PARAMS)
     assert engine.counters.kv_waits > 0
-    assert kv.length == 159
     prompt = [*PROMPTS[1], *answers[second].ids]
-    again = engine.submit(Request(prompt_ids=prompt, params=PARAMS, cache=CachedPrefix(kv, prompt)))
+    again = engine.submit(Request(prompt_ids=prompt, params=PARAMS))
     events = list(engine.run())
     assert events[-1].usage.cached_tokens == 159  # type: ignore[union-attr]
     assert gather(events)[again].ids[:30] == naive(ScriptedModel(), prompt, PARAMS).ids[:30]

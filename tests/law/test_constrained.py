@@ -30,14 +30,13 @@ from fucina.engine.completion import Completion, collect
 from fucina.engine.engine import Engine
 from fucina.engine.events import Event
 from fucina.engine.pass_costs import PassCosts
-from fucina.engine.request import CachedPrefix, Request
+from fucina.engine.request import Request
 from fucina.engine.speculation import Speculation
 from fucina.engine.speculator import Speculator
 from fucina.engine.speech import ModelSpeech
 from fucina.models.loader import load_causal_lm
 from fucina.ops.native import NativeOps
 from fucina.storage.gguf import open_gguf
-from fucina.storage.kv.sequence import KvSequence
 from fucina.testing.scripted_matcher import ScriptedMatcher
 from fucina.testing.tiny_gguf import tiny_model
 from fucina.testing.tiny_vocabulary import GEMMA
@@ -152,13 +151,17 @@ class Rig:
             self.matchers[matcher](), scans or open_scans(), end_ids=self.speech.eog_ids, thinking=thinking
         )
 
-    def run(self, *requests: Request) -> tuple[list[Outcome], list[SpeculationStats | None]]:
-        """Compute requests together."""
+    def run(self, *requests: Request, known: Sequence[int] = ()) -> tuple[list[Outcome], list[SpeculationStats | None]]:
+        """Compute requests together, by an engine that has read `known` before."""
         engine = Engine(self.lm, self.speech)
+        if known:
+            engine.submit(Request(prompt_ids=known, params=replace(GREEDY, max_tokens=1, ignore_eos=True)))
+            list(engine.run())
         events: dict[int, list[Event]] = {engine.submit(request): [] for request in requests}
         for event in engine.run():
             events[event.request_id].append(event)
         done = [collect(request.prompt_ids, own) for request, own in zip(requests, events.values(), strict=True)]
+        engine.close()
         return [outcome(one) for one in done], [one.speculation for one in done]
 
     def one(self, **request: Any) -> tuple[Outcome, SpeculationStats | None]:
@@ -308,27 +311,21 @@ def test_a_batch_of_four_is_each_alone(rig: Rig) -> None:
     assert [one is not None and one.forced > 0 for one in stats] == [True, True, False, False]
 
 
-def test_after_a_fork(rig: Rig) -> None:
-    base = KvSequence(rig.lm.kv_pool)
-    rig.one(params=replace(GREEDY, max_tokens=1, ignore_eos=True), cache=CachedPrefix(base, []))
-    assert base.length == len(rig.prompt)
-    forks = [base.fork() for _ in range(2)]
+def test_after_a_shared_prefix(rig: Rig) -> None:
     together, stats = rig.run(
         *[
             Request(
                 prompt_ids=rig.prompt,
                 params=own,
-                cache=CachedPrefix(fork, rig.prompt),
                 processor=rig.processor("schema"),
                 speculator=rig.speculator(),
             )
-            for own, fork in zip(MODES.values(), forks, strict=True)
-        ]
+            for own in MODES.values()
+        ],
+        known=rig.prompt,
     )
     assert together == [rig.plain("schema", own) for own in MODES.values()]
     assert all(one is not None and one.forced > 0 for one in stats)
-    for kv in (base, *forks):
-        kv.close()
     assert rig.lm.kv_pool.n_free == rig.lm.kv_pool.capacity
 
 

@@ -28,13 +28,12 @@ from fucina.engine.engine import Engine
 from fucina.engine.events import Event, Usage
 from fucina.engine.model import Model
 from fucina.engine.pass_costs import PassCosts
-from fucina.engine.request import CachedPrefix, Request
+from fucina.engine.request import Request
 from fucina.engine.speculation import Speculation
 from fucina.engine.speech import ModelSpeech
 from fucina.models.loader import load_causal_lm
 from fucina.ops.native import NativeOps
 from fucina.storage.gguf import open_gguf
-from fucina.storage.kv.sequence import KvSequence
 from fucina.testing.tiny_vocabulary import GEMMA
 from fucina.text.template import ChatTemplate
 from fucina.text.tokenizer import Tokenizer
@@ -123,9 +122,12 @@ class Rig:
     def speculation(self, options: SpeculationOptions | None = None) -> Speculation:
         return Speculation(self.lm.vocab, self.costs, options)
 
-    def run(self, *requests: Request) -> Ran:
-        """Compute requests together, each with rows recorded."""
+    def run(self, *requests: Request, known: Sequence[int] = ()) -> Ran:
+        """Compute requests together, each with rows recorded, by an engine that has read `known` before."""
         engine = Engine(self.lm, self.speech)
+        if known:
+            engine.submit(Request(prompt_ids=known, params=replace(GREEDY, max_tokens=1)))
+            list(engine.run())
         recorders = [Recorder() for _ in requests]
         events: dict[int, list[Event]] = {}
         if any(request.speculator for request in requests):
@@ -136,6 +138,7 @@ class Rig:
             events[event.request_id].append(event)
         done = [collect(request.prompt_ids, own) for request, own in zip(requests, events.values(), strict=True)]
         outcomes = [outcome(completion, recorder) for completion, recorder in zip(done, recorders, strict=True)]
+        engine.close()
         return Ran(outcomes, [completion.speculation for completion in done], engine.counters)
 
     def plain(self, params: SamplingParams) -> Outcome:
@@ -333,30 +336,19 @@ def test_a_batch_of_four_is_each_alone(rig: Rig) -> None:
     assert [stats and stats.drafted > 0 for stats in ran.stats] == [True, True, None, True]
 
 
-def test_after_a_fork(rig: Rig) -> None:
-    base = KvSequence(rig.lm.kv_pool)
-    rig.run(Request(prompt_ids=rig.prompt, params=replace(GREEDY, max_tokens=1), cache=CachedPrefix(base, [])))
-    assert base.length == len(rig.prompt)
+def test_after_a_shared_prefix(rig: Rig) -> None:
     endings = [" blue, red,", " yellow, red,"]
     prompts = [[*rig.prompt, *rig.speech.tokenizer.encode(ending)] for ending in endings]
-    forks = [base.fork() for _ in range(4)]
-    plain, drafted = (
-        [
-            Request(prompt_ids=prompt, params=own, cache=CachedPrefix(fork, rig.prompt))
-            for prompt, own, fork in zip(prompts, (GREEDY, SAMPLED), pair, strict=True)
-        ]
-        for pair in (forks[:2], forks[2:])
-    )
-    alone = [rig.run(request).outcomes[0] for request in plain]
+    requests = [Request(prompt_ids=prompt, params=own) for prompt, own in zip(prompts, (GREEDY, SAMPLED), strict=True)]
+    alone = [rig.run(request, known=rig.prompt).outcomes[0] for request in requests]
     assert [one.usage.cached_tokens for one in alone] == [len(rig.prompt)] * 2
     ran = rig.run(
-        replace(drafted[0], speculator=rig.speculation().drafting().speculator),
-        replace(drafted[1], draft_source=Source(len(prompts[1]), alone[1].ids, alternating)),
+        replace(requests[0], speculator=rig.speculation().drafting().speculator),
+        replace(requests[1], draft_source=Source(len(prompts[1]), alone[1].ids, alternating)),
+        known=rig.prompt,
     )
     assert ran.outcomes == alone
     assert all(stats is not None and stats.accepted > 0 for stats in ran.stats)
-    for kv in (base, *forks):
-        kv.close()
     assert rig.lm.kv_pool.n_free == rig.lm.kv_pool.capacity
 
 

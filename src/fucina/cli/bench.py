@@ -156,7 +156,8 @@ class Bench:
 
     def _prompt(self, n_tokens: int, run: int) -> list[int]:
         """Random tokens, the same ones each time: speed does not depend on what they say."""
-        return [int(uniform(run, position) * self._vocab) for position in range(n_tokens)]
+        stream = run << 32 | n_tokens  # no two prompts may begin alike: what was read is not read again
+        return [int(uniform(stream, position) * self._vocab) for position in range(n_tokens)]
 
 
 def show(

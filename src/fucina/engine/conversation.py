@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,43 +14,42 @@ from fucina.engine.completion import Completion, collect, raise_error, raising
 from fucina.engine.constraints import Constraints, watched
 from fucina.engine.dispatch import Dispatcher
 from fucina.engine.drafts import Drafts
-from fucina.engine.events import Event, TokenEvent
-from fucina.engine.request import CachedPrefix, Request
+from fucina.engine.events import CacheLoss, Event, FinishEvent, TokenEvent
+from fucina.engine.request import Request
 from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Speech
 from fucina.errors import Closed, ConfigError
-from fucina.storage.kv.sequence import KvSequence
 
 T = TypeVar("T")
 
 
 class Conversation:
-    """Turns between a user and the model, over one KV cache. Made by `Model.conversation`; one turn at a time.
+    """Turns between a user and the model. Made by `Model.conversation`; one turn at a time.
 
-    Every turn is written out with the model's chat template, and the longest prefix it shares with what the cache holds
-    is not computed again. A turn that is interrupted or fails keeps what was delivered of the answer; if that is
-    nothing, the turn is undone.
+    Every turn is written out with the model's chat template, and what of it was read or said before, here or in any
+    other request, is not computed again while its keys and values are kept. A turn that is interrupted or fails keeps
+    what was delivered of the answer; if that is nothing, the turn is undone.
     """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         speech: Speech,
-        kv: KvSequence,
         system: str | None,
         drafts: Drafts,
         constraints: Constraints,
+        salt: str,
     ) -> None:
-        self._dispatcher, self._speech, self._kv, self._drafts = dispatcher, speech, kv, drafts
+        self._dispatcher, self._speech, self._drafts, self._salt = dispatcher, speech, drafts, salt
         self._constraints = constraints
         self._drafting = drafts.open()
         self._opening = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._opening)
-        self._ids: list[int] = []  # position i of the cache holds self._ids[i]; past them anything
+        self._ids: list[int] = []  # of the last turn, answer included
         self._n_changes = 0  # of the messages
+        self._was_edited = False  # since the last turn
         self._live: int | None = None  # the request of the turn that runs
-        # a conversation that is simply dropped gives its blocks back too
-        self._give_back = weakref.finalize(self, kv.close)
+        self._closed = False
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -60,8 +58,8 @@ class Conversation:
 
     @property
     def cached_tokens(self) -> int:
-        """Positions in the cache."""
-        return self._kv.length
+        """Tokens of what was said last whose keys and values are kept."""
+        return self._dispatcher.n_known(self._ids, self._salt)
 
     @overload
     def send(
@@ -149,17 +147,19 @@ class Conversation:
             raise ConfigError("n_turns", got=n_turns, expected=f"0 to {len(starts)}, the turns there were")
         if n_turns:
             self._change(self._messages[: starts[-n_turns]])
+            self._was_edited = True
 
     def reset(self) -> None:
         """Forget every turn; the system message stays."""
         self._change(self._opening)
+        self._was_edited = True
 
     def close(self) -> None:
-        """Stop a running turn and give the cache's blocks back. Closing twice is harmless."""
+        """Stop a running turn; there can be no other. Closing twice is harmless."""
         with self._dispatcher.exclusive():
             if self._live is not None:
                 self._dispatcher.cancel(self._live)
-            self._give_back()
+            self._closed = True
 
     def __enter__(self) -> Conversation:
         return self
@@ -177,22 +177,25 @@ class Conversation:
         constraint: Constraint | None,
         processor: LogitProcessor | None,
     ) -> _Turn:
-        if not self._give_back.alive:
+        if self._closed:
             raise Closed("this conversation was closed: start another with model.conversation()")
         messages = [*self._messages, {"role": "user", "content": text}]
         prompt_ids = self._speech.chat_ids(messages)
         held = self._constraints.processor(constraint, prompt_ids, processor)
-        request = Request(prompt_ids=prompt_ids, params=params or SamplingParams(), processor=held)
+        request = Request(prompt_ids=prompt_ids, params=params or SamplingParams(), processor=held, salt=self._salt)
         return _Turn(messages, request, self._n_changes)
 
     def _events(self, turn: _Turn) -> Generator[Event, None, None]:
         """Run a turn; on every way out keep what was delivered."""
+        if self._live is not None:
+            raise ConfigError("turn", got="one while another is still being answered", expected="one turn at a time")
         if turn.n_changes != self._n_changes:
             raise ConfigError("turn", got="one that another turn has overtaken", expected="one turn at a time")
         speculator = self._drafting.speculator if self._drafting is not None else None
-        request = replace(turn.request, cache=CachedPrefix(self._kv, self._ids), speculator=speculator)
+        request = replace(turn.request, speculator=speculator)
         self._live = self._dispatcher.submit(request)
-        self._ids = list(request.prompt_ids)
+        said, self._ids = self._ids, list(request.prompt_ids)
+        was_edited, self._was_edited = self._was_edited, False
         answer = ""
         try:
             with closing(self._dispatcher.events(self._live)) as events:
@@ -200,11 +203,25 @@ class Conversation:
                     answer += event.text
                     if isinstance(event, TokenEvent):
                         self._ids.append(event.token)
+                    else:
+                        event = _with_loss(event, said, request.prompt_ids, was_edited)
                     yield event
         finally:
             self._live = None
             if answer:
                 self._change([*turn.messages, {"role": "assistant", "content": answer}])
+
+
+def _with_loss(event: FinishEvent, said: Sequence[int], prompt_ids: Sequence[int], was_edited: bool) -> FinishEvent:
+    """Tell why less was reused than `said`, all tokens of the turn before but the last, which was never read."""
+    n_wanted = max(len(said) - 1, 0)
+    n_same = next((i for i, (a, b) in enumerate(zip(said[:n_wanted], prompt_ids, strict=False)) if a != b), n_wanted)
+    loss: CacheLoss | None = None
+    if event.usage.cached_tokens < min(n_same, len(prompt_ids) - 1):
+        loss = "evicted"
+    elif event.usage.cached_tokens < n_wanted:
+        loss = "edited" if was_edited else "rewritten"
+    return event if loss is None else replace(event, usage=replace(event.usage, cache_loss=loss))
 
 
 @dataclass(frozen=True, slots=True)

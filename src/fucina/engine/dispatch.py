@@ -7,7 +7,7 @@ in their queues. So requests of several threads run together in one batch, and n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock, get_ident
 
@@ -66,6 +66,16 @@ class Dispatcher:
         """Cancel the request if it still runs, and forget its events."""
         self._queues.pop(request_id, None)
         self._engaged.drop(request_id)
+
+    def forget_prefixes(self) -> None:
+        """Keep nothing of what was computed so far for requests to come."""
+        with self._engaged.lock:
+            self._engine.forget_prefixes()
+
+    def n_known(self, ids: Sequence[int], salt: str) -> int:
+        """Count the first tokens of `ids` whose keys and values are kept."""
+        with self._engaged.lock:
+            return self._engine.n_known(ids, salt)
 
     def counters(self) -> Counters:
         """A copy of the engine's counters."""

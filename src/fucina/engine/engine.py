@@ -5,10 +5,11 @@ An engine belongs to one thread at a time; `dispatch` lets several share one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fucina.core.randomness import fresh_seed
+from fucina.core.shapes import KV_BLOCK
 from fucina.decoding.picker import Picker
 from fucina.decoding.scans import open_scans
 from fucina.decoding.speculation.costs import StepCosts
@@ -22,6 +23,7 @@ from fucina.engine.speculator import Speculator
 from fucina.engine.wording import Wording
 from fucina.errors import Closed, ConfigError, KvPoolFull
 from fucina.models.contract import CausalLM
+from fucina.storage.kv.prefix import PrefixCache
 from fucina.storage.kv.sequence import KvSequence
 
 #: Prompt rows of one pass: every row takes buffers, and there is nothing to win long before this.
@@ -55,7 +57,14 @@ class EngineConfig:
 class Engine:
     """Advances every submitted request, one pass a step."""
 
-    def __init__(self, model: CausalLM, wording: Wording, config: EngineConfig | None = None) -> None:
+    def __init__(
+        self,
+        model: CausalLM,
+        wording: Wording,
+        config: EngineConfig | None = None,
+        prefixes: PrefixCache | None = None,
+    ) -> None:
+        """`prefixes`, over the model's pool, keeps what was computed for prompts to come."""
         config = config or EngineConfig()
         self._model, self._wording = model, wording
         if config.context is not None and config.context > model.context_length:
@@ -66,7 +75,8 @@ class Engine:
         self._counters = Counters()
         self._scans = open_scans()
         self._scheduler = Scheduler(max_rows=model.max_rows, prefill_chunk=config.prefill_chunk)
-        self._runner = Runner(model, self._n_choosable, self._counters)
+        self._prefixes = prefixes or PrefixCache(model.kv_pool)
+        self._runner = Runner(model, self._n_choosable, self._counters, self._keep_prompt)
         self._waiting: dict[int, Session] = {}
         self._running: dict[int, Session] = {}
         self._outbox: list[Event] = []
@@ -82,6 +92,14 @@ class Engine:
         """Tell `costs` what passes take, from now on."""
         self._runner.costs = costs
 
+    def forget_prefixes(self) -> None:
+        """Keep nothing of what was computed so far for requests to come."""
+        self._prefixes.clear()
+
+    def n_known(self, ids: Sequence[int], salt: str = "") -> int:
+        """Count the first tokens of `ids` whose keys and values are kept."""
+        return self._prefixes.find(ids, len(ids), salt).length
+
     @property
     def counters(self) -> Counters:
         """A copy of the counters."""
@@ -92,10 +110,7 @@ class Engine:
         return checked_ids(ids, vocab=self._n_choosable, context=self.context)
 
     def submit(self, request: Request) -> int:
-        """Queue a request and give its id. Raises ConfigError, ContextFull and Closed; nothing has changed then.
-
-        From here on the request's cache, if it brought one, holds nothing but a prefix of its prompt.
-        """
+        """Queue a request and give its id. Raises ConfigError, ContextFull and Closed; nothing has changed then."""
         self._check_open()
         prompt_ids = self.checked_prompt(request.prompt_ids)
         self._check_sharing(request)
@@ -115,8 +130,6 @@ class Engine:
             stop_ids=stop_ids,
             context=self.context,
         )
-        if request.cache is not None:
-            request.cache.kv.truncate(request.cache.common_length(prompt_ids))
         self._waiting[session.id] = session
         self._counters.requests += 1
         return session.id
@@ -168,6 +181,7 @@ class Engine:
         for request_id in [*self._running, *self._waiting]:
             self.cancel(request_id)
         self._closed = True
+        self._prefixes.clear()
         del self._model, self._runner
 
     def _admit(self) -> None:
@@ -178,11 +192,12 @@ class Engine:
                 return
             del self._waiting[session.id]
             self._running[session.id] = session
+            kv = self._known_prefix(session)
             if session.is_started:
+                session.go_on(kv)
                 continue
-            cache = session.request.cache
             try:
-                session.start(cache.kv if cache is not None else KvSequence(self._model.kv_pool))
+                session.start(kv)
             except Exception as error:
                 session.ending = Ending("error", error=error)
                 self._retire(session)
@@ -190,10 +205,28 @@ class Engine:
             self._counters.prompt_tokens += session.n_prompt
             self._counters.cached_tokens += session.n_cached
 
+    def _known_prefix(self, session: Session) -> KvSequence:
+        """A cache that begins with what is known of the session's tokens, but for the last, whose logits it wants."""
+        found = self._prefixes.find(session.history, len(session.history) - 1, session.request.salt)
+        kv = KvSequence(self._model.kv_pool)
+        kv.adopt(found.blocks, found.length)
+        return kv
+
+    def _keep_prompt(self, session: Session) -> None:
+        """Let others share the whole blocks of a prompt while its answer is still being written."""
+        n_whole = session.n_prompt // KV_BLOCK * KV_BLOCK
+        self._prefixes.insert(session.history, session.kv.blocks, n_whole, session.request.salt)
+
+    def _take_cache(self, session: Session) -> None:
+        """Keep what a session computed for those to come, as long as there is room, and take it from the session."""
+        if session.is_started:
+            kv = session.kv
+            self._prefixes.insert(session.history, kv.blocks, kv.length, session.request.salt)
+            kv.close()
+
     def _has_room_for(self, session: Session) -> bool:
         """Whether the pool can hold this session's tokens besides those that running ones have still to read."""
-        cache = session.request.cache
-        n_needed = blocks_for(len(session.history) + 1) - (len(cache.kv.blocks) if cache else 0)
+        n_needed = blocks_for(len(session.history) + 1)
         n_promised = sum(
             max(0, blocks_for(len(other.history) + 1) - len(other.kv.blocks)) for other in self._running.values()
         )
@@ -211,7 +244,7 @@ class Engine:
             last.ending = Ending("error", error=error)
             return
         del self._running[last.id]
-        last.give_way()
+        self._take_cache(last)
         self._waiting = {last.id: last, **self._waiting}
 
     def _retire(self, session: Session) -> None:
@@ -227,13 +260,10 @@ class Engine:
             self._counters.mask_s += finish.mask_costs.seconds
             self._counters.mask_wait_s += finish.mask_costs.waited_s
         self._counters.draft_failures += session.speculator is not None and session.speculator.error is not None
-        session.release()
+        self._take_cache(session)
 
     def _check_sharing(self, request: Request) -> None:
         """Refuse what two live requests may not share. Raises ConfigError."""
-        cache = request.cache
-        if cache is not None and cache.kv.pool is not self._model.kv_pool:
-            raise ConfigError("cache", got="a KV sequence of another model", expected="one of this model's pool")
         for other in (*self._running.values(), *self._waiting.values()):
             theirs = other.request
             if request.processor is not None and request.processor is theirs.processor:
@@ -242,10 +272,6 @@ class Engine:
                 raise ConfigError("draft_source", got="one in use by another request", expected="one for each request")
             if request.speculator is not None and request.speculator is theirs.speculator:
                 raise ConfigError("speculator", got="one in use by another request", expected="one for each request")
-            if cache is not None and theirs.cache is not None and cache.kv is theirs.cache.kv:
-                raise ConfigError(
-                    "cache", got="one in use by another request", expected="the other request to end first"
-                )
 
     def _check_open(self) -> None:
         if self._closed:

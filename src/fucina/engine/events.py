@@ -27,14 +27,21 @@ class TokenEvent(NamedTuple):
     top: TopLogprobs = ()
 
 
+#: Why a turn of a conversation had to read again what had been said. edited: the caller took turns back. rewritten: the
+#: chat template writes earlier turns in another way. evicted: there was no memory to keep it.
+CacheLoss = Literal["edited", "rewritten", "evicted"]
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of a request: `cached_tokens` of the prompt's were in the cache already; completion tokens count a stop
-    token too, so they are exactly the token events."""
+    token too, so they are exactly the token events. `cache_loss` tells why a conversation's turn reused less than all
+    that was said before; None where it did not, and for what is no conversation."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    cache_loss: CacheLoss | None = None
 
 
 @dataclass(frozen=True, slots=True)

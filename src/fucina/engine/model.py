@@ -28,7 +28,6 @@ from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Codec, Message, Speech
 from fucina.errors import ConfigError
 from fucina.models.contract import CausalLM
-from fucina.storage.kv.sequence import KvSequence
 
 #: A prompt: text, encoded with the model's begin token and its markers; or token ids, taken as they are.
 Prompt = str | Sequence[int]
@@ -223,10 +222,18 @@ class Model(Scoring):
             for request_id in submitted:
                 self._dispatcher.abandon(request_id)
 
-    def conversation(self, system: str | None = None) -> Conversation:
-        """Start a chat that remembers its turns and their keys and values."""
-        kv = KvSequence(self._live_model().kv_pool)
-        return Conversation(self._dispatcher, self._speech, kv, system, self.drafts, self.constraints)
+    def conversation(self, system: str | None = None, *, cache_salt: str = "") -> Conversation:
+        """Start a chat that remembers its turns.
+
+        Requests share the keys and values of what they begin with; with a `cache_salt` of its own a chat shares them
+        with those of the same salt only, so that nobody can tell from the time it takes what others have said.
+        """
+        self._live_model()
+        return Conversation(self._dispatcher, self._speech, system, self.drafts, self.constraints, cache_salt)
+
+    def forget_prefixes(self) -> None:
+        """Forget the keys and values kept of what was said so far: the next prompts are read from their beginning."""
+        self._dispatcher.forget_prefixes()
 
     def close(self) -> None:
         """End every request and let go of the model's memory. Closing twice is harmless."""

@@ -1,4 +1,4 @@
-"""What a caller submits: tokens in, how to choose, and what to continue from."""
+"""What a caller submits: tokens in, how to choose, and whom it may share computed tokens with."""
 
 from __future__ import annotations
 
@@ -11,33 +11,15 @@ from fucina.decoding.processors.contract import LogitProcessor
 from fucina.decoding.speculation.contract import DraftSource
 from fucina.engine.speculator import Speculator
 from fucina.errors import ConfigError, ContextFull
-from fucina.storage.kv.sequence import KvSequence
-
-
-@dataclass(frozen=True, slots=True)
-class CachedPrefix:
-    """A KV sequence to continue from; position i holds ids[i]. It stays the caller's: the engine never closes it.
-
-    While a request uses it, nobody else may. Afterwards it holds a prefix of the prompt and the tokens given.
-    """
-
-    kv: KvSequence
-    ids: Sequence[int]
-
-    def common_length(self, prompt_ids: Sequence[int]) -> int:
-        """Count the positions that a prompt can reuse: the common prefix, less than the whole prompt."""
-        n_most = min(self.kv.length, len(self.ids), len(prompt_ids) - 1)
-        for index in range(n_most):
-            if self.ids[index] != prompt_ids[index]:
-                return index
-        return max(n_most, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One answer to compute. `processor` and `speculator` serve no other request at the same time.
 
-    `draft_source` is for a source of one's own, without a gate: every step tries what it proposes.
+    `draft_source` is for a source of one's own, without a gate: every step tries what it proposes. Requests share the
+    keys and values of tokens they begin with; those of different `salt` do not, so that none can tell from the time
+    it takes what another has said.
     """
 
     prompt_ids: Sequence[int]
@@ -45,7 +27,7 @@ class Request:
     processor: LogitProcessor | None = None
     draft_source: DraftSource | None = None
     speculator: Speculator | None = None
-    cache: CachedPrefix | None = None
+    salt: str = ""
 
 
 def checked_ids(ids: Iterable[int], *, vocab: int, context: int, n_more: int = 1) -> list[int]:

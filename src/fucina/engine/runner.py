@@ -34,8 +34,11 @@ class Runner:
     `costs`, where there are any, learn what passes of decoding sequences take.
     """
 
-    def __init__(self, model: CausalLM, n_choosable: int, counters: Counters) -> None:
-        self._model, self._n_choosable, self._counters = model, n_choosable, counters
+    def __init__(
+        self, model: CausalLM, n_choosable: int, counters: Counters, when_read: Callable[[Session], None]
+    ) -> None:
+        """`when_read` is told of each session whose prompt has been read."""
+        self._model, self._n_choosable, self._counters, self._when_read = model, n_choosable, counters, when_read
         self._has_padding = model.vocab > n_choosable
         self.costs: StepCosts | None = None
 
@@ -128,6 +131,8 @@ class Runner:
         emit: Callable[[TokenEvent], None],
     ) -> None:
         counters, n_before = self._counters, len(session.history)
+        if n_before == session.n_prompt:
+            self._when_read(session)
         try:
             counters.accepted += session.commit(logits, first_row, drafts, emit)
         except Exception as error:

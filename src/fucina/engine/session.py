@@ -82,7 +82,7 @@ class Session:
     # -- the cache ---------------------------------------------------------------------------------------------
 
     def start(self, kv: KvSequence) -> None:
-        """Begin over a cache whose first positions, `kv.length` of them, hold the prompt's."""
+        """Begin over a cache that holds the first `kv.length` tokens of the prompt."""
         self.kv, self.n_cached, self.is_started = kv, kv.length, True
         self._started_s = perf_counter()
         if self.picker.processor is not None:
@@ -105,16 +105,12 @@ class Session:
         if self.kv.length > n_kept:
             self.kv.truncate(n_kept)
 
-    def give_way(self) -> None:
-        """Give all KV blocks back; the law lets the cache be computed again later, to the same bits."""
-        self.kv.truncate(0)
-        self.kv.trim()
-        self._catches_up = True
+    def go_on(self, kv: KvSequence) -> None:
+        """Go on over another cache, which holds the first `kv.length` tokens, after the first one was given away.
 
-    def release(self) -> None:
-        """Give the cache back, unless it is the caller's."""
-        if self.is_started and self.request.cache is None:
-            self.kv.close()
+        The law lets what it lacks be computed again to the same bits.
+        """
+        self.kv, self._catches_up = kv, True
 
     @property
     def n_missing(self) -> int:

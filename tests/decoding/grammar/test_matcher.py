@@ -70,7 +70,7 @@ def random_states(grammars: Any, n_states: int, seed: int) -> Any:
             if len(ids) == 0:
                 break
             # letters are many: a token that closes something is taken as often
-            short = [i for i in ids.tolist() if grammars.texts[i][:1] in b'"}],)\'.']
+            short = [i for i in ids.tolist() if grammars.texts[i][:1] in b"\"}],)'."]
             matcher.consume(int(rng.choice(short if short and rng.random() < 0.3 else ids)))
         yield matcher
 
@@ -132,7 +132,11 @@ def test_masks_end_at_the_first_draft_that_is_not_allowed(byte_grammars: Any) ->
 def test_masks_want_the_right_room(byte_grammars: Any) -> None:
     matcher = byte_grammars.compiler.matcher(Constraint.regex("abc"))
     words = matcher.n_words
-    for bad in (np.zeros((2, words), np.uint32), np.zeros((1, words), np.int32), np.zeros((1, 2 * words), np.uint32)[:, ::2]):
+    for bad in (
+        np.zeros((2, words), np.uint32),
+        np.zeros((1, words), np.int32),
+        np.zeros((1, 2 * words), np.uint32)[:, ::2],
+    ):
         with pytest.raises(ShapeError):
             matcher.masks((), bad)
 
