@@ -92,6 +92,11 @@ class Engine:
         """Tell `costs` what passes take, from now on."""
         self._runner.costs = costs
 
+    @property
+    def n_kept_blocks(self) -> int:
+        """Blocks of keys and values that are kept for requests to come, those of running ones included."""
+        return self._prefixes.n_blocks
+
     def forget_prefixes(self) -> None:
         """Keep nothing of what was computed so far for requests to come."""
         self._prefixes.clear()
