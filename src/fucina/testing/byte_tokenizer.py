@@ -26,8 +26,8 @@ class ByteTokenizer:
         """Itself."""
         return self
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
-        """Give the bytes of the text; its markers become tokens only if `special`."""
+    def encode(self, text: str, special: bool = False, *, at_start: bool = True) -> list[int]:  # noqa: ARG002
+        """Give the bytes of the text, whether it begins one or not; its markers become tokens only if `special`."""
         if not special:
             return list(text.encode())
         return [
@@ -41,6 +41,10 @@ class ByteTokenizer:
     def token_bytes(self, token: int) -> bytes:
         """Give the bytes of a token; markers have none."""
         return bytes([token]) if token < BOS else b""
+
+    def text_bytes(self) -> list[bytes]:
+        """Give the bytes of every token."""
+        return [self.token_bytes(token) for token in range(self.vocab_size)]
 
     def text_stream(self) -> ByteStream:
         """Start the text of one answer."""

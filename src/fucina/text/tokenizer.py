@@ -10,7 +10,7 @@ from fucina.errors import ConfigError
 from fucina.text.bpe import ByteLevelBpe, bytes_of_piece
 from fucina.text.detokenizer import Detokenizer
 from fucina.text.markers import Markers
-from fucina.text.pieces import BYTE, CONTROL, UNKNOWN, USER_DEFINED
+from fucina.text.pieces import BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED
 from fucina.text.provenance import GuardedText
 from fucina.text.spm import SPACE_MARK, SpmEncoder, byte_of_piece, open_spm
 from fucina.text.vocabulary import Vocabulary, merges_of
@@ -48,14 +48,15 @@ class Tokenizer:
         vocabulary = Vocabulary.from_metadata(metadata, path=path)
         return cls(vocabulary, merges_of(metadata, path=path) if vocabulary.model == "gpt2" else [])
 
-    def encode(self, text: str, special: bool = False, *, add_bos: bool = False) -> list[int]:
+    def encode(self, text: str, special: bool = False, *, add_bos: bool = False, at_start: bool = True) -> list[int]:
         """The ids of `text`; none for an empty text. Raises ConfigError for a lone surrogate.
 
         `special`: markers in the text become their tokens; else they are text like any other. `add_bos`: put `bos_id`
-        in front, unless the text begins with it already.
+        in front, unless the text begins with it already. `at_start`: the text is the beginning of one, so that the
+        space some vocabularies put in front belongs there; False for text that continues another.
         """
         _check_unicode(text)
-        ids = list(self._encode_parts(self.markers.split(text) if special else iter((text,))))
+        ids = list(self._encode_parts(self.markers.split(text) if special else iter((text,)), at_start))
         return self._with_bos(ids) if add_bos else ids
 
     def prompt_ids(self, text: str) -> list[int]:
@@ -91,6 +92,14 @@ class Tokenizer:
             return piece if kind == USER_DEFINED else bytes_of_piece(piece.decode())
         return bytes((byte_of_piece(piece),)) if kind == BYTE else piece.replace(SPACE_MARK.encode(), b" ")
 
+    def text_bytes(self) -> list[bytes]:
+        """The bytes of every token in a text; none where it stands for no text: markers and unused tokens."""
+        vocabulary = self.vocabulary
+        return [
+            b"" if i in vocabulary.marker_ids or self._kinds[i] == UNUSED else self.token_bytes(i)
+            for i in range(self.vocab_size)
+        ]
+
     def is_control(self, token_id: int) -> bool:
         """Whether a token is a control or unknown token, which stands for no text. Raises ConfigError."""
         self._check_id(token_id)
@@ -116,9 +125,8 @@ class Tokenizer:
         user_defined: list[int] = (self.vocabulary.types == USER_DEFINED).nonzero()[0].tolist()
         return self._markers(set(user_defined) - self.vocabulary.marker_ids)
 
-    def _encode_parts(self, parts: Iterable[str | int]) -> Iterator[int]:
+    def _encode_parts(self, parts: Iterable[str | int], at_start: bool = True) -> Iterator[int]:
         """Encode text between ids; only text that nothing precedes gets the space some vocabularies put in front."""
-        at_start = True
         for part in parts:
             if isinstance(part, int):
                 yield part

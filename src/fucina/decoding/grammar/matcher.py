@@ -1,0 +1,103 @@
+"""Where one sequence stands in its grammar, on llguidance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fucina.decoding.grammar.vocabulary import GrammarVocabulary
+from fucina.errors import ConstraintFailed, ShapeError
+
+if TYPE_CHECKING:
+    import llguidance
+    from numpy.typing import NDArray
+
+
+class GrammarMatcher:
+    """A `Matcher`. One thread at a time; copies are independent of each other."""
+
+    def __init__(self, state: llguidance.LLMatcher, vocabulary: GrammarVocabulary, *, ended: bool = False) -> None:
+        """Take over `state`, which nobody else may use."""
+        self._state, self._vocabulary, self._ended = state, vocabulary, ended
+        self.n_words = vocabulary.n_words
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the answer may end here."""
+        return self._ended or self._state.is_accepting()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing but an end may follow."""
+        return self._ended or (self._state.is_stopped() and not self._state.is_error())
+
+    def masks(self, drafts: Sequence[int], out: NDArray[np.uint32]) -> int:
+        """Write the mask of the next token, and of the one after each draft; give how many were written.
+
+        out (len(drafts) + 1, n_words) uint32. The GIL is free during the long parts.
+        """
+        expected = (len(drafts) + 1, self.n_words)
+        if out.shape != expected or out.dtype != np.uint32 or not out.flags.c_contiguous:
+            raise ShapeError("masks", expected=f"{expected} uint32, C-contiguous", got=f"{out.shape} {out.dtype}")
+        trial = self
+        trial._write_mask(out[0])
+        for i, draft in enumerate(drafts):
+            if not 0 <= draft < self._vocabulary.vocab_size or not out[i, draft >> 5] >> (draft & 31) & 1:
+                return i + 1
+            trial = self.copy() if trial is self else trial
+            trial._advance(draft)
+            trial._write_mask(out[i + 1])
+        return len(drafts) + 1
+
+    def consume(self, token: int) -> None:
+        """Go on by one token that the mask allows. Raises ConstraintFailed for any other, which changes nothing."""
+        forced = self._forced()
+        if forced and forced[0] != token:
+            raise ConstraintFailed(f"token {token} is not allowed here: {forced[0]} is the only one that is")
+        self._advance(token)
+
+    def forced_tokens(self) -> Sequence[int]:
+        """Tell the tokens that must follow because each is the only one allowed. Changes nothing."""
+        return self._forced()
+
+    def valid_prefix_len(self, tokens: Sequence[int]) -> int:
+        """Count how many of these tokens, from the first on, may follow. Changes nothing."""
+        trial = self.copy()
+        for i, token in enumerate(tokens):
+            try:
+                trial.consume(token)
+            except ConstraintFailed:
+                return i
+        return len(tokens)
+
+    def copy(self) -> GrammarMatcher:
+        """A matcher of its own in the same state."""
+        return GrammarMatcher(self._state.deep_copy(), self._vocabulary, ended=self._ended)
+
+    def _forced(self) -> list[int]:
+        if self._ended:
+            return []
+        forced = self._state.compute_ff_tokens()
+        self._check()
+        return forced
+
+    def _advance(self, token: int) -> None:
+        if token in self._vocabulary.end_ids and self.is_accepting:
+            self._ended = True
+        elif self._ended or token in self._vocabulary.end_ids or self._state.try_consume_tokens([token]) != 1:
+            self._check()
+            raise ConstraintFailed(f"token {token} is not allowed here")
+        self._check()
+
+    def _write_mask(self, out: NDArray[np.uint32]) -> None:
+        if self._ended:
+            out[:] = self._vocabulary.end_mask
+        else:
+            self._state.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
+            self._check()
+
+    def _check(self) -> None:
+        if self._state.is_error():
+            raise ConstraintFailed(f"the grammar cannot be followed any further: {self._state.get_error()}")
