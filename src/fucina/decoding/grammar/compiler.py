@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from dataclasses import asdict
 
 import llguidance
+import numpy as np
 
 from fucina.decoding.grammar.constraint import Constraint
+from fucina.decoding.grammar.lark_text import JSON_FORM, engine_lark
 from fucina.decoding.grammar.matcher import GrammarMatcher
 from fucina.decoding.grammar.schema import checked_schema
+from fucina.decoding.grammar.suspects import culprit
+from fucina.decoding.grammar.trial import FREE_LIMITS, SCHEMA_LIMITS, Fault, Limits, fault_of_grammar
 from fucina.decoding.grammar.vocabulary import GrammarVocabulary
-from fucina.errors import BadGrammar, BadSchema
+from fucina.errors import BadGrammar, BadSchema, ConstraintError, ConstraintFailed, ConstraintTooLarge
 
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
-
-_LIMITS = llguidance.LLParserLimits(verbose_errors=False)
-_JSON: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+#: How the engine words that a limit was reached.
+_TOO_LARGE = re.compile(r"too (?:big|large|many|deep|complex)|limit|max is|fuel|Unable to determine if regex is empty")
 
 
 class Compiler:
     """Gives matchers for one vocabulary. Any number of threads may call; what was compiled lately is kept."""
 
-    def __init__(self, vocabulary: GrammarVocabulary, *, max_kept: int = 64, max_kept_bytes: int = 16 << 20) -> None:
-        """Keep at most so many compiled constraints, and so many bytes of their texts."""
+    def __init__(self, vocabulary: GrammarVocabulary, *, max_kept: int = 64, max_kept_text: int = 4 << 20) -> None:
+        """Keep at most so many compiled constraints, and so many characters of their texts."""
         self._vocabulary = vocabulary
-        self._max_kept, self._max_kept_bytes = max_kept, max_kept_bytes
+        self._max_kept, self._max_kept_text = max_kept, max_kept_text
         self._lock = threading.Lock()
         self._kept: OrderedDict[Constraint, GrammarMatcher] = OrderedDict()
 
     def matcher(self, constraint: Constraint) -> GrammarMatcher:
         """Give a matcher at the start of the constraint.
 
-        Compiles on the caller's thread, up to about a second for the worst there is. Raises BadSchema, BadGrammar and
-        ConstraintTooLarge.
+        Compiles on the caller's thread, some milliseconds for a usual schema and two seconds at most, after a trial in
+        a process of its own. Raises BadSchema, BadGrammar and ConstraintTooLarge.
         """
         with self._lock:
             found = self._kept.get(constraint)
@@ -46,25 +48,62 @@ class Compiler:
         compiled = self._compile(constraint)
         with self._lock:
             self._kept[constraint] = compiled
+            self._kept.move_to_end(constraint)
             while len(self._kept) > 1 and (
-                len(self._kept) > self._max_kept or sum(len(c.text) for c in self._kept) > self._max_kept_bytes
+                len(self._kept) > self._max_kept or sum(len(c.text) for c in self._kept) > self._max_kept_text
             ):
                 self._kept.popitem(last=False)
             return compiled.copy()
 
     def _compile(self, constraint: Constraint) -> GrammarMatcher:
-        state = llguidance.LLMatcher(self._vocabulary.trie, _grammar(constraint), log_level=0, limits=_LIMITS)
-        if state.is_error():
-            error = BadSchema if constraint.kind == "json_schema" else BadGrammar
-            raise error(state.get_error())
-        return GrammarMatcher(state, self._vocabulary)
+        limits = SCHEMA_LIMITS if constraint.kind == "json_schema" else FREE_LIMITS
+        grammar = _engine_grammar(constraint)
+        fault = fault_of_grammar(grammar, limits)
+        if fault is None:
+            state = llguidance.LLMatcher(
+                self._vocabulary.trie, grammar, log_level=0, limits=llguidance.LLParserLimits(**asdict(limits))
+            )
+            if state.is_error():
+                fault = Fault("compile", state.get_error())
+        if fault is not None:
+            raise _typed(constraint, fault, limits)
+        matcher = GrammarMatcher(state, self._vocabulary)
+        try:  # the first step is taken here, so that what cannot be followed at all is known at once
+            matcher.masks((), np.empty((1, matcher.n_words), np.uint32))
+            matcher.forced_tokens()
+        except ConstraintFailed as error:
+            raise _typed(constraint, Fault("step", str(error)), limits) from error
+        return matcher
 
 
-def _grammar(constraint: Constraint) -> str:
+def _engine_grammar(constraint: Constraint) -> str:
     """The constraint in the engine's own form."""
     if constraint.kind == "regex":
         return llguidance.LLMatcher.grammar_from_regex(constraint.text)
     if constraint.kind == "lark":
-        return llguidance.LLMatcher.grammar_from_lark(constraint.text)
-    schema = json.dumps(checked_schema(constraint.text), ensure_ascii=False, separators=(",", ":"))
-    return llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_JSON)
+        return llguidance.LLMatcher.grammar_from_lark(engine_lark(constraint.text))
+    return _schema_grammar(checked_schema(constraint.text).for_engine())
+
+
+def _schema_grammar(schema: object) -> str:
+    text = json.dumps(schema if isinstance(schema, dict) else {"allOf": [schema]}, ensure_ascii=False)
+    return llguidance.LLMatcher.grammar_from_json_schema(text, overrides=JSON_FORM)
+
+
+def _typed(constraint: Constraint, fault: Fault, limits: Limits) -> ConstraintError:
+    """The error for what the engine said, without the schema's text in it."""
+    reason = fault.reason.partition("\n<non-verbose/>")[0].strip()
+    too_large = bool(_TOO_LARGE.search(reason))
+    if fault.stage == "step" and not too_large:
+        reason = f"no text fits it ({reason})"
+    reason = reason if len(reason) <= 300 else f"{reason[:300]}..."
+    if constraint.kind != "json_schema":
+        return ConstraintTooLarge(reason) if too_large else BadGrammar(f"{constraint.kind}: {reason}")
+    path, keyword = culprit(checked_schema(constraint.text), lambda schema: _is_refused(schema, limits))
+    if too_large:
+        return ConstraintTooLarge(f"schema at {path}{'' if keyword is None else f', {keyword!r}'}: {reason}")
+    return BadSchema(reason, path=path, keyword=keyword)
+
+
+def _is_refused(schema: object, limits: Limits) -> bool:
+    return fault_of_grammar(_schema_grammar(schema), limits) is not None

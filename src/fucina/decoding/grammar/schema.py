@@ -1,27 +1,31 @@
-"""JSON schemas before they become grammars: what they may hold, where they fail, and what in them may never end."""
+"""JSON schemas at the door: read, checked, and asked which of their values may never end."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from fucina.errors import BadSchema, ConstraintTooLarge
+from fucina.decoding.grammar.checking import CheckedSchema
+from fucina.decoding.grammar.endless import endless_paths
+from fucina.decoding.grammar.json_text import canonical_schema
 
-MAX_SCHEMA_BYTES = 1 << 20
+if TYPE_CHECKING:
+    from fucina.decoding.grammar.constraint import Constraint
 
-
-def canonical_schema(schema: object) -> str:
-    """Give a schema as compact JSON, its keys in the order they came in. Raises BadSchema and ConstraintTooLarge."""
-    if isinstance(schema, str):
-        if len(schema) > MAX_SCHEMA_BYTES:
-            raise ConstraintTooLarge(f"a schema of {len(schema)} characters: at most {MAX_SCHEMA_BYTES} are taken")
-        try:
-            schema = json.loads(schema)
-        except ValueError as error:
-            raise BadSchema(f"not JSON: {error}") from error
-    return json.dumps(schema, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+__all__ = ["canonical_schema", "checked_schema", "unbounded_paths"]
 
 
-def checked_schema(text: str) -> Any:
-    """Give the schema as it goes to the engine for grammars. Raises BadSchema and ConstraintTooLarge."""
-    return json.loads(text)
+@lru_cache(maxsize=4)  # the door, the warning and the compiler ask for the same one in a row
+def checked_schema(text: str) -> CheckedSchema:
+    """Check a schema in compact form. Raises BadSchema and ConstraintTooLarge."""
+    return CheckedSchema(text)
+
+
+def unbounded_paths(constraint: Constraint) -> tuple[str, ...]:
+    """Tell the JSON paths of values in a schema that may never end; none for other constraints.
+
+    Those are strings without maxLength, enum, const or a pattern or format with an end; numbers, but for whole ones and
+    multiples between two bounds; arrays without maxItems; objects open to more properties; and schemas that are part
+    of themselves.
+    """
+    return endless_paths(checked_schema(constraint.text)) if constraint.kind == "json_schema" else ()
