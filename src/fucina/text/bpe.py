@@ -22,6 +22,8 @@ def _byte_letters() -> list[str]:
 
 BYTE_LETTERS = _byte_letters()
 _BYTE_OF = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}
+#: The same as a translation into Latin-1; characters that stand for no byte become one that is not in it.
+_CHARACTER_OF = dict.fromkeys(range(512), 65534) | {ord(letter): byte for letter, byte in _BYTE_OF.items()}
 
 
 class ByteLevelBpe:
@@ -64,6 +66,21 @@ def bytes_of_piece(piece: str) -> bytes:
         return bytes(map(_BYTE_OF.__getitem__, piece))
     except KeyError:
         return piece.encode()
+
+
+def bytes_of_pieces(pieces: Sequence[bytes]) -> list[bytes]:
+    """What `bytes_of_piece` gives for each of many pieces, most of them in one go."""
+    apart = "\uffff"  # in no vocabulary, and left alone by the translation
+    texts = apart.encode().join(pieces).decode().translate(_CHARACTER_OF).split(apart)
+    if len(texts) != len(pieces):
+        return [bytes_of_piece(piece.decode()) for piece in pieces]
+    found = []
+    for piece, text in zip(pieces, texts, strict=True):
+        try:
+            found.append(text.encode("latin-1"))
+        except UnicodeEncodeError:
+            found.append(bytes_of_piece(piece.decode()))
+    return found
 
 
 def _text_ids(vocabulary: Vocabulary) -> dict[str, int]:

@@ -48,8 +48,12 @@ class Pieces(Sequence[bytes]):
 
     def to_list(self) -> list[str]:
         """All pieces decoded, the fast way."""
+        return [piece.decode() for piece in self.to_bytes()]
+
+    def to_bytes(self) -> list[bytes]:
+        """All pieces as they stand in the file."""
         storage = self.storage
-        return [storage[a:b].decode() for a, b in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
+        return [storage[a:b] for a, b in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
 
     def starting_with(self, letters: bytes, *, longest: int) -> list[int]:
         """Indices of the pieces that start with one of the ASCII `letters` and have at most `longest` bytes."""

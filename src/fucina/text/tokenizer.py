@@ -7,7 +7,7 @@ from functools import cached_property
 from os import PathLike
 
 from fucina.errors import ConfigError
-from fucina.text.bpe import ByteLevelBpe, bytes_of_piece
+from fucina.text.bpe import ByteLevelBpe, bytes_of_piece, bytes_of_pieces
 from fucina.text.detokenizer import Detokenizer
 from fucina.text.markers import Markers
 from fucina.text.pieces import BYTE, CONTROL, UNKNOWN, UNUSED, USER_DEFINED
@@ -94,11 +94,19 @@ class Tokenizer:
 
     def text_bytes(self) -> list[bytes]:
         """The bytes of every token in a text; none where it stands for no text: markers and unused tokens."""
-        vocabulary = self.vocabulary
-        return [
-            b"" if i in vocabulary.marker_ids or self._kinds[i] == UNUSED else self.token_bytes(i)
-            for i in range(self.vocab_size)
-        ]
+        texts = self.vocabulary.pieces.to_bytes()
+        if self._bpe is None:
+            mark = SPACE_MARK.encode()
+            texts = [text.replace(mark, b" ") if mark in text else text for text in texts]
+            apart = self.vocabulary.types == BYTE
+        else:
+            texts = bytes_of_pieces(texts)
+            apart = self.vocabulary.types == USER_DEFINED
+        for token_id in apart.nonzero()[0].tolist():
+            texts[token_id] = self.token_bytes(token_id)
+        for token_id in {*self.vocabulary.marker_ids, *(self.vocabulary.types == UNUSED).nonzero()[0].tolist()}:
+            texts[token_id] = b""
+        return texts
 
     def is_control(self, token_id: int) -> bool:
         """Whether a token is a control or unknown token, which stands for no text. Raises ConfigError."""

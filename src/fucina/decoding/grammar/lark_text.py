@@ -27,7 +27,7 @@ JSON_FORM: JsonCompileOptions = {
 _MAX_RULES = 2000
 #: Strings, regular expressions and comments, which may hold anything; %json, which is followed by a schema.
 _PIECES = re.compile(
-    r'"(?:\\.|[^"\\\n])*"|/(?![/*])(?:\\.|[^/\\\n])+/|//[^\n]*|\#[^\n]*|(?P<json>%json\b)|(?P<refused>%llguidance|<|@|::|\[)'
+    r'"(?:\\.|[^"\\\n])*"|/(?![/*])(?:\\.|[^/\\\n])+/|//[^\n]*|\#[^\n]*|(?P<json>%json\b)|(?P<refused>%llguidance|[<@~\[]|::)'
     r"|(?P<rule>^[ \t]*[?!]?\w+[^\n:]*:(?!:))",
     re.MULTILINE,
 )
@@ -36,6 +36,7 @@ _REASONS = {
     "@": "other grammars cannot be named",
     "::": "rules with parameters are not taken",
     "%llguidance": "options of the engine are not taken",
+    "~": "the complement of a terminal would hold bytes that are no text",
     "[": "attributes of rules other than [lazy] are not taken; for something optional write (...)?",
 }
 

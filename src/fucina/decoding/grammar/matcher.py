@@ -31,7 +31,7 @@ class GrammarMatcher:
     @property
     def is_complete(self) -> bool:
         """Whether nothing but an end may follow."""
-        return self._ended or (self._state.is_stopped() and not self._state.is_error())
+        return self._ended or (self._state.is_stopped() and self._state.is_accepting())
 
     def masks(self, drafts: Sequence[int], out: NDArray[np.uint32]) -> int:
         """Write the mask of the next token, and of the one after each draft; give how many were written.
@@ -97,6 +97,8 @@ class GrammarMatcher:
         else:
             self._state.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
             self._check()
+            # where a grammar excludes something, the engine may allow tokens without text that it then refuses
+            np.bitwise_and(out, self._vocabulary.known_mask, out=out)
 
     def _check(self) -> None:
         if self._state.is_error():

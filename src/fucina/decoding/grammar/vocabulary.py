@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import llguidance
 import numpy as np
 
 from fucina.errors import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class TextTokens(Protocol):
@@ -33,26 +36,38 @@ class GrammarVocabulary:
     """The trie of a model's tokens. It never changes; any number of threads may use it.
 
     Tokens without text (control, unknown and unused ones, and markers) are known by number only, so that no text can
-    ask for them. `trie` is the engine's own object.
+    ask for them. `trie` is the engine's own object. Masks, (n_words,) uint32: `end_mask` holds the tokens that end an
+    answer, `known_mask` these and all that stand for text.
     """
 
-    def __init__(self, tokenizer: TextTokens) -> None:
-        """Build it, which holds the GIL for some 0.1 s per 50,000 tokens. Raises ConfigError without an end token."""
+    def __init__(self, tokenizer: TextTokens, *, slices: Sequence[str] | None = None) -> None:
+        """Build it, which holds the GIL for some 0.1 s per 50,000 tokens. Raises ConfigError without an end token.
+
+        `slices`: sets of tokens whose masks are computed once; None takes the general ones.
+        """
         if not tokenizer.eog_ids:
             expected = "a model whose vocabulary has an end token; without one no constrained answer could end"
             raise ConfigError("constraint", got="no end token", expected=expected)
         self.end_ids = tuple(sorted(tokenizer.eog_ids))
         self.vocab_size = tokenizer.vocab_size
         self.n_words = (self.vocab_size + 31) // 32
-        self.end_mask = np.zeros(self.n_words, np.uint32)
+        texts = list(tokenizer.text_bytes())
         for token in self.end_ids:
-            self.end_mask[token >> 5] |= np.uint32(1 << (token & 31))
+            texts[token] = b""
+        is_end = np.isin(np.arange(self.vocab_size), self.end_ids)
+        self.end_mask = self._mask(is_end)
+        self.known_mask = self._mask(is_end | np.fromiter(map(len, texts), dtype=np.int64).astype(bool))
         self.trie = llguidance.LLTokenizer(
-            llguidance.TokenizerWrapper(_Source(tokenizer)),
+            llguidance.TokenizerWrapper(_Source(tokenizer.encode, texts, self.end_ids)),
             n_vocab=self.vocab_size,
             eos_token=list(self.end_ids),
-            slices=llguidance.LLTokenizer.json_slices(),
+            slices=llguidance.LLTokenizer.general_slices() if slices is None else list(slices),
         )
+
+    def _mask(self, tokens: NDArray[np.bool_]) -> NDArray[np.uint32]:
+        padded = np.zeros(32 * self.n_words, np.bool_)
+        padded[: self.vocab_size] = tokens
+        return np.packbits(padded, bitorder="little").view("<u4").astype(np.uint32)
 
 
 class _Source:
@@ -60,10 +75,9 @@ class _Source:
 
     bos_token_id = None
 
-    def __init__(self, tokenizer: TextTokens) -> None:
-        self._encode = tokenizer.encode
-        self.eos_token_id = min(tokenizer.eog_ids)
-        texts = tokenizer.text_bytes()
+    def __init__(self, encode: Callable[..., list[int]], texts: list[bytes], end_ids: Sequence[int]) -> None:
+        self._encode = encode
+        self.eos_token_id = end_ids[0]
         self.special_token_ids = [i for i, text in enumerate(texts) if not text]
         # a leading byte 0xFF marks a token that no text can match
         self.tokens = [text or b"\xff<[%d]>" % i for i, text in enumerate(texts)]
