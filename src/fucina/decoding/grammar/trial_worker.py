@@ -65,7 +65,10 @@ def _on_small_stack(request: dict[str, object], trie: llguidance.LLTokenizer) ->
 
 
 def _limit_memory() -> None:
-    used = resource.getpagesize() * int(Path("/proc/self/statm").read_bytes().split()[0])
+    try:
+        used = resource.getpagesize() * int(Path("/proc/self/statm").read_bytes().split()[0])
+    except OSError:  # not Linux
+        used = 1 << 30
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     wanted = used + _MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
