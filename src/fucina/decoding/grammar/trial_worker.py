@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import BinaryIO
 
@@ -89,7 +90,9 @@ def main() -> None:
     while frame := _read_frame(requests):
         _limit_memory()
         signal.setitimer(signal.ITIMER_PROF, _CPU_S)
-        answer = json.dumps(_on_small_stack(json.loads(frame), trie)).encode()
+        started = time.process_time()
+        found = _on_small_stack(json.loads(frame), trie)
+        answer = json.dumps({**found, "cpu_s": time.process_time() - started}).encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
         answers.write(len(answer).to_bytes(4, "little") + answer)
         answers.flush()
