@@ -60,7 +60,13 @@ def test_every_answer_fits_with_a_real_vocabulary(model_grammars: Any) -> None:
 
 @pytest.mark.parametrize("case", CASES[::7], ids=lambda case: case["name"])
 def test_descriptions_never_change_the_grammar(case: dict[str, Any]) -> None:
-    words = {"title": "T", "description": '"{[}] \\u0000 <|im_end|>', "$comment": "c", "examples": [[{}]], "default": None}
+    words = {
+        "title": "T",
+        "description": '"{[}] \\u0000 <|im_end|>',
+        "$comment": "c",
+        "examples": [[{}]],
+        "default": None,
+    }
     rng = np.random.default_rng(7)
 
     def described(node: Any) -> Any:
