@@ -1,9 +1,9 @@
 """How much of a decode step is Python: the time outside the one native call, share of the whole step.
 
 Usage: python benchmarks/python_share.py MODEL [--tokens 200] [--threads 2] [--no-record]
-Greedy decoding through Model.stream without drafts, so that everything a caller pays for is in it: plan, commit, choice, text, events.
-A file without a tokenizer (synthetic.py) talks bytes, of which every id is one. Prints a card and one JSON line, last,
-and appends that to benchmarks/records/python_share.jsonl.
+Greedy decoding through Model.stream without drafts, so that everything a caller pays for is in it: plan, commit,
+choice, text, events. A file without a tokenizer (synthetic.py) talks bytes, of which every id is one. Prints a card and
+one JSON line, last, and appends that to benchmarks/records/python_share.jsonl.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fucina.cli import answer, main
+from fucina.decoding.grammar.costs import MaskCosts
 from fucina.decoding.speculation.stats import SourceReport, SpeculationStats
 from fucina.engine.events import FinishEvent, Timings, Usage
 
@@ -60,6 +61,30 @@ def test_lines_say_what_was_counted() -> None:
         "bonus=2 rejected=3 | gate on, estimated speed-up 1.46"
     )
     assert sources == "spec sources: conversation 15/20, reference 2 0/0 (muted), recycling 1/5 (muted)"
+
+
+def test_lines_tell_of_a_grammar_and_its_masks() -> None:
+    stats = SpeculationStats(
+        verify_steps=2,
+        fallback_steps=3,
+        drafted=10,
+        accepted=9,
+        forced=6,
+        bonus=1,
+        rejected=1,
+        gate="off",
+        sources=(SourceReport("grammar", 6, 6, False), SourceReport("recycling", 4, 3, False)),
+    )
+    finish = replace(finished(stats), satisfied=True, mask_costs=MaskCosts(masks=14, seconds=0.0014, waited_s=0.00035))
+    _, steps, sources, masks = answer.statistics(finish, sampled=False)
+    assert steps == (
+        "spec: steps=5 (verify 2, fallback 3, off 0) committed=14 (2.80 tok/step) drafted=10 accepted=9 (90%) forced=6 "
+        "bonus=1 rejected=1 | gate off"
+    )
+    assert sources == "spec sources: grammar 6/6, recycling 3/4"
+    assert masks == "constraint: 14 masks of 100 us, 75% of it hidden behind passes"
+    plain = replace(finished(None), satisfied=True, mask_costs=MaskCosts())
+    assert len(answer.statistics(plain, sampled=False)) == 1
 
 
 @pytest.mark.parametrize("stats", [None, SpeculationStats()])

@@ -424,6 +424,26 @@ def test_a_broken_constraint_ends_its_own_answer_only(fails_in: str, drafts: boo
     assert [completion.satisfied for completion in done] == [True, False, True]
 
 
+def test_a_processor_that_fails_before_the_pass_ends_its_own_answer_only() -> None:
+    class Unready(GrammarProcessor):
+        def prepare(self, drafts: Sequence[int]) -> None:
+            super().prepare(drafts)
+            if len(self._masks.matcher.copy().consumed) == 10:  # type: ignore[attr-defined]
+                raise ConstraintFailed("not ready")
+
+    engine = Engine(ScriptedModel(), ByteTokenizer())
+    events: dict[int, list[EngineEvent]] = {
+        engine.submit(Request(prompt_ids=PROMPT, processor=processor)): []
+        for processor in (grammar(), Unready(matcher(), open_scans(), end_ids={EOS}))
+    }
+    for event in engine.run():
+        events[event.request_id].append(event)
+    good, bad = (collect(PROMPT, own) for own in events.values())
+    assert (good.finish_reason, good.satisfied) == ("stop", True)
+    assert (bad.finish_reason, bad.satisfied, len(bad.ids)) == ("error", False, 10)
+    assert isinstance(bad.error, ConstraintFailed)
+
+
 def test_a_cancel_while_a_mask_is_computed_disturbs_nobody() -> None:
     go_on, began = Event(), Event()
 

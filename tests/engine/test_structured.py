@@ -261,6 +261,14 @@ def test_the_vocabulary_is_built_once_by_whoever_comes_first() -> None:
     assert (tokenizer.n_asked, errors) == (1, [])
 
 
+def test_a_request_is_prepared_while_others_compute() -> None:
+    with saying("yes") as model, model._dispatcher.exclusive():
+        prepared = threading.Thread(target=model.stream, args=("hi",), kwargs={"constraint": Constraint.regex("a")})
+        prepared.start()
+        prepared.join(timeout=30)
+        assert not prepared.is_alive()
+
+
 def test_nothing_is_built_without_a_constraint() -> None:
     tokenizer = Counted()
     with Model(ScriptedModel(), tokenizer) as model:

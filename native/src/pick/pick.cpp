@@ -219,15 +219,29 @@ void penalize(float* row, std::size_t vocab, std::vector<std::int64_t> window, d
   }
 }
 
+FUCINA_ANY_WIDTH
 void apply_bitmask(float* row, std::size_t vocab, const std::uint32_t* words, std::size_t n_words) {
+  constexpr Mask8 kBits = {1, 2, 4, 8, 16, 32, 64, 128};
+  constexpr std::int32_t kForbidden = std::bit_cast<std::int32_t>(-kInfinity);
   const std::size_t covered = std::min(vocab, n_words * 32);
-  for (std::size_t first = 0; first < covered; first += 32) {
+  std::size_t first = 0;
+  for (; first + 32 <= covered; first += 32) {
     const std::uint32_t word = words[first / 32];
     if (word == 0xffffffffu) continue;
-    const std::size_t last = std::min<std::size_t>(32, covered - first);
-    for (std::size_t i = 0; i < last; ++i)
-      if (!(word >> i & 1u)) row[first + i] = -kInfinity;
+    if (word == 0) {  // most of them are all or nothing
+      std::fill(row + first, row + first + 32, -kInfinity);
+      continue;
+    }
+    for (std::size_t i = 0; i < 32; i += 8) {
+      const Mask8 allowed = ((static_cast<std::int32_t>(word >> i) & kBits) != 0);
+      Mask8 logits;
+      std::memcpy(&logits, row + first + i, sizeof logits);
+      logits = (logits & allowed) | (kForbidden & ~allowed);
+      std::memcpy(row + first + i, &logits, sizeof logits);
+    }
   }
+  for (; first < covered; ++first)
+    if (!(words[first / 32] >> first % 32 & 1u)) row[first] = -kInfinity;
   std::fill(row + covered, row + vocab, -kInfinity);
 }
 

@@ -38,29 +38,32 @@ class Grammars:
     def walk(
         self, matcher: GrammarMatcher, rng: np.random.Generator, *, n_free: int = 60, n_most: int = 4000
     ) -> tuple[list[int], bytes]:
-        """Consume tokens up to an end: some by chance, then those that lead to it soonest. Gives them and their text."""
+        """Consume tokens up to an end, some by chance, then those that lead to it soonest; give them and their text."""
         tokens: list[int] = []
         text = b""
-        ends = set(self.vocabulary.end_ids)
         while len(tokens) < n_most:
             ids = self.allowed(matcher)
             assert len(ids), "nothing may follow"
-            may_end = bool(ends.intersection(ids.tolist()))
-            assert may_end == matcher.is_accepting
-            others = ids[~np.isin(ids, self.vocabulary.end_ids)]
-            if may_end and (len(others) == 0 or len(tokens) >= n_free or rng.random() < 0.2):
-                matcher.consume(int(ids[np.isin(ids, self.vocabulary.end_ids)][0]))
+            ends = ids[np.isin(ids, self.vocabulary.end_ids)]
+            assert bool(len(ends)) == matcher.is_accepting
+            if len(ends) and (len(ends) == len(ids) or len(tokens) >= n_free or rng.random() < 0.2):
+                matcher.consume(int(ends[0]))
                 assert matcher.is_complete
                 return tokens, text
-            if len(tokens) < n_free and rng.random() < 0.8:
-                token = int(rng.choice(others))
-            else:
-                ranks = np.where(self._rank[others] == _QUOTE, -1, 99) if _in_string(text) else self._rank[others]
-                token = int(rng.choice(others[ranks == ranks.min()]))
-            matcher.consume(token)
-            tokens.append(token)
-            text += self.texts[token]
+            tokens.append(self.choose(ids, text, rng, freely=len(tokens) < n_free and rng.random() < 0.8))
+            matcher.consume(tokens[-1])
+            text += self.texts[tokens[-1]]
         raise AssertionError(f"no end after {n_most} tokens: ...{text[-200:]!r}")
+
+    def choose(self, ids: NDArray[np.int64], text: bytes, rng: np.random.Generator, *, freely: bool) -> int:
+        """Any of these tokens but an end, or one that brings JSON nearer to its end."""
+        ids = ids[self._rank[ids] < _NO_TEXT]
+        if not freely:
+            ranks = self._rank[ids]
+            if _in_string(text):
+                ranks = np.where(ranks == _QUOTE, -1, _NO_TEXT)
+            ids = ids[ranks == ranks.min()]
+        return int(rng.choice(ids))
 
 
 def ids_of(mask: NDArray[np.uint32]) -> NDArray[np.int64]:
@@ -69,12 +72,13 @@ def ids_of(mask: NDArray[np.uint32]) -> NDArray[np.int64]:
 
 _SOONEST = (b"}", b"]", b'"', b",", b"n", b"0", b"1")
 _QUOTE = _SOONEST.index(b'"')
+_NO_TEXT = 1 << 20
 _STRING = re.compile(rb'"(?:\\.|[^"\\])*"', re.DOTALL)
 
 
 def _rank(text: bytes) -> int:
     """How soon a text ends JSON outside of strings: brackets close first."""
-    return _SOONEST.index(text) if text in _SOONEST else 10 + len(text)
+    return _SOONEST.index(text) if text in _SOONEST else 10 + len(text) if text else _NO_TEXT
 
 
 def _in_string(text: bytes) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ PERSON = {
     },
     "required": ["name", "age", "tags"],
 }
+CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("schemas.json").read_text())
 CONSTRAINTS = {
     "schema": Constraint.json_schema(PERSON),
     "any JSON": Constraint.any_json(),
@@ -64,14 +67,14 @@ def random_states(grammars: Any, n_states: int, seed: int) -> Any:
     names = list(CONSTRAINTS)
     for i in range(n_states):
         matcher = grammars.compiler.matcher(CONSTRAINTS[names[i % len(names)]])
+        text = b""
         for _ in range(rng.integers(0, 40)):
             ids = grammars.allowed(matcher)
-            ids = ids[~np.isin(ids, grammars.vocabulary.end_ids)]
-            if len(ids) == 0:
+            if len(ids) <= len(grammars.vocabulary.end_ids) and matcher.is_accepting:
                 break
-            # letters are many: a token that closes something is taken as often
-            short = [i for i in ids.tolist() if grammars.texts[i][:1] in b"\"}],)'."]
-            matcher.consume(int(rng.choice(short if short and rng.random() < 0.3 else ids)))
+            token = grammars.choose(ids, text, rng, freely=rng.random() < 0.6)
+            matcher.consume(token)
+            text += grammars.texts[token]
         yield matcher
 
 
@@ -162,16 +165,24 @@ def test_looking_ahead_changes_nothing(grammars: Any) -> None:
 
 
 def test_forced_tokens_are_the_only_ones_all_the_way(grammars: Any) -> None:
-    n_forced = 0
-    for matcher in random_states(grammars, 200, seed=5):
-        forced = list(matcher.forced_tokens())
-        assert matcher.valid_prefix_len(forced) == len(forced)
-        for i, token in enumerate(forced):
-            assert grammars.allowed(matcher).tolist() == [token]
-            assert list(matcher.forced_tokens()) == forced[i:]
+    rng, n_forced = np.random.default_rng(5), 0
+    for case in CASES[::3]:
+        matcher, text = grammars.compiler.matcher(Constraint.json_schema(case["schema"])), b""
+        for _ in range(30):
+            forced = list(matcher.forced_tokens())[:50]
+            assert matcher.valid_prefix_len(forced) == len(forced)
+            for i, token in enumerate(forced):
+                assert grammars.allowed(matcher).tolist() == [token]
+                assert list(matcher.forced_tokens())[: len(forced) - i] == forced[i:]
+                matcher.consume(token)
+                text += grammars.texts[token]
+            n_forced += len(forced)
+            if matcher.is_complete:
+                break
+            token = grammars.choose(grammars.allowed(matcher), text, rng, freely=rng.random() < 0.5)
             matcher.consume(token)
-            n_forced += 1
-    assert n_forced > 50
+            text += grammars.texts[token]
+    assert n_forced > 200
 
 
 @pytest.mark.model

@@ -40,6 +40,8 @@ class CheckedSchema:
         self.paths: dict[str, str] = {}
         self._anchors: dict[str, str] = {}
         self._id = self.root.get("$id", "") if isinstance(self.root, dict) else ""
+        if self.root is False:
+            raise BadSchema("no value fits false")
         self._visit(self.root, "", "$")
         self._overlap = Overlap(self._node_at)
         for pointer, node in self.nodes.items():
@@ -133,7 +135,7 @@ class CheckedSchema:
 
     def _emit(self, node: Any, numbers: dict[str, int]) -> Any:
         if not isinstance(node, dict):
-            return node if node else {"enum": [True], "type": "null"}
+            return node
         out: dict[str, Any] = {}
         also: list[Any] = []
         for keyword, value in node.items():

@@ -16,7 +16,7 @@ from fucina.decoding.grammar.lark_text import JSON_FORM, engine_lark
 from fucina.decoding.grammar.matcher import GrammarMatcher
 from fucina.decoding.grammar.schema import checked_schema
 from fucina.decoding.grammar.suspects import culprit
-from fucina.decoding.grammar.trial import FREE_LIMITS, SCHEMA_LIMITS, Fault, Limits, fault_of_grammar
+from fucina.decoding.grammar.trial import FREE_LIMITS, SCHEMA_LIMITS, Limits, Trial, tried
 from fucina.decoding.grammar.vocabulary import GrammarVocabulary
 from fucina.errors import BadGrammar, BadSchema, ConstraintError, ConstraintFailed, ConstraintTooLarge
 
@@ -58,21 +58,20 @@ class Compiler:
     def _compile(self, constraint: Constraint) -> GrammarMatcher:
         limits = SCHEMA_LIMITS if constraint.kind == "json_schema" else FREE_LIMITS
         grammar = _engine_grammar(constraint)
-        fault = fault_of_grammar(grammar, limits)
-        if fault is None:
-            state = llguidance.LLMatcher(
-                self._vocabulary.trie, grammar, log_level=0, limits=llguidance.LLParserLimits(**asdict(limits))
-            )
-            if state.is_error():
-                fault = Fault("compile", state.get_error())
-        if fault is not None:
-            raise _typed(constraint, fault, limits)
+        trial = tried(grammar, limits)
+        if trial.reason:
+            raise _typed(constraint, trial, limits)
+        state = llguidance.LLMatcher(
+            self._vocabulary.trie, grammar, log_level=0, limits=llguidance.LLParserLimits(**asdict(limits))
+        )
+        if state.is_error():
+            raise _typed(constraint, Trial("compile", state.get_error()), limits)
         matcher = GrammarMatcher(state, self._vocabulary)
         try:  # the first step is taken here, so that what cannot be followed at all is known at once
             matcher.masks((), np.empty((1, matcher.n_words), np.uint32))
             matcher.forced_tokens()
         except ConstraintFailed as error:
-            raise _typed(constraint, Fault("step", str(error)), limits) from error
+            raise _typed(constraint, Trial("step", str(error)), limits) from error
         return matcher
 
 
@@ -90,20 +89,18 @@ def _schema_grammar(schema: object) -> str:
     return llguidance.LLMatcher.grammar_from_json_schema(text, overrides=JSON_FORM)
 
 
-def _typed(constraint: Constraint, fault: Fault, limits: Limits) -> ConstraintError:
+def _typed(constraint: Constraint, trial: Trial, limits: Limits) -> ConstraintError:
     """The error for what the engine said, without the schema's text in it."""
-    reason = fault.reason.partition("\n<non-verbose/>")[0].strip()
+    reason = trial.reason.partition("\n<non-verbose/>")[0].strip()
     too_large = bool(_TOO_LARGE.search(reason))
-    if fault.stage == "step" and not too_large:
+    if trial.stage == "step" and not too_large:
         reason = f"no text fits it ({reason})"
     reason = reason if len(reason) <= 300 else f"{reason[:300]}..."
     if constraint.kind != "json_schema":
         return ConstraintTooLarge(reason) if too_large else BadGrammar(f"{constraint.kind}: {reason}")
-    path, keyword = culprit(checked_schema(constraint.text), lambda schema: _is_refused(schema, limits))
+    path, keyword = culprit(
+        checked_schema(constraint.text), lambda schema: tried(_schema_grammar(schema), limits), spent_s=trial.cpu_s
+    )
     if too_large:
         return ConstraintTooLarge(f"schema at {path}{'' if keyword is None else f', {keyword!r}'}: {reason}")
     return BadSchema(reason, path=path, keyword=keyword)
-
-
-def _is_refused(schema: object, limits: Limits) -> bool:
-    return fault_of_grammar(_schema_grammar(schema), limits) is not None

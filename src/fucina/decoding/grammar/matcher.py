@@ -44,7 +44,7 @@ class GrammarMatcher:
         trial = self
         trial._write_mask(out[0])
         for i, draft in enumerate(drafts):
-            if not 0 <= draft < self._vocabulary.vocab_size or not out[i, draft >> 5] >> (draft & 31) & 1:
+            if not 0 <= draft < self._vocabulary.vocab_size or not int(out[i, draft >> 5]) >> (draft & 31) & 1:
                 return i + 1
             trial = self.copy() if trial is self else trial
             trial._advance(draft)
@@ -53,7 +53,7 @@ class GrammarMatcher:
 
     def consume(self, token: int) -> None:
         """Go on by one token that the mask allows. Raises ConstraintFailed for any other, which changes nothing."""
-        forced = self._forced()
+        forced = self._forced()  # other ways to cut the same text into tokens are not the mask's
         if forced and forced[0] != token:
             raise ConstraintFailed(f"token {token} is not allowed here: {forced[0]} is the only one that is")
         self._advance(token)
@@ -64,6 +64,8 @@ class GrammarMatcher:
 
     def valid_prefix_len(self, tokens: Sequence[int]) -> int:
         """Count how many of these tokens, from the first on, may follow. Changes nothing."""
+        if not tokens or not 0 <= tokens[0] < self._vocabulary.vocab_size or not self._may_take(tokens[0]):
+            return 0
         trial = self.copy()
         for i, token in enumerate(tokens):
             try:
@@ -76,6 +78,10 @@ class GrammarMatcher:
         """A matcher of its own in the same state."""
         return GrammarMatcher(self._state.deep_copy(), self._vocabulary, ended=self._ended)
 
+    def _may_take(self, token: int) -> bool:
+        """Whether the engine would take it; it may still be another than the forced one."""
+        return self._ended or token in self._vocabulary.end_ids or self._state.validate_tokens([token]) == 1
+
     def _forced(self) -> list[int]:
         if self._ended:
             return []
@@ -86,7 +92,7 @@ class GrammarMatcher:
     def _advance(self, token: int) -> None:
         if token in self._vocabulary.end_ids and self.is_accepting:
             self._ended = True
-        elif self._ended or token in self._vocabulary.end_ids or self._state.try_consume_tokens([token]) != 1:
+        elif self._ended or not self._vocabulary.is_text(token) or self._state.try_consume_tokens([token]) != 1:
             self._check()
             raise ConstraintFailed(f"token {token} is not allowed here")
         self._check()

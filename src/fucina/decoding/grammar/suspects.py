@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from fucina.decoding.grammar.checking import CheckedSchema, children, joined_keys
+from fucina.decoding.grammar.trial import Trial
 from fucina.errors import ConstraintTooLarge
 
-_MAX_S, _MAX_TRIALS = 0.4, 200
+_MAX_CPU_S, _MAX_TRIALS = 0.4, 200
 
 
-def culprit(schema: CheckedSchema, is_refused: Callable[[Any], bool]) -> tuple[str, str | None]:
+def culprit(schema: CheckedSchema, trial: Callable[[Any], Trial], *, spent_s: float) -> tuple[str, str | None]:
     """Give the JSON path and the keyword of the innermost subschema that is refused by itself.
 
-    Tries parts of the schema for a few tenths of a second; the path may end too early then, and the keyword be None.
+    Tries parts of the schema as long as all trials, `spent_s` included, took little time; the path may end too early
+    otherwise, and the keyword be None.
     """
-    deadline = time.monotonic() + _MAX_S
-    trials = 0
+    n_trials = 0
 
     def fails(part: Any) -> bool:
-        nonlocal trials
-        trials += 1
-        if trials > _MAX_TRIALS or time.monotonic() > deadline:
+        nonlocal n_trials, spent_s
+        n_trials += 1
+        if n_trials > _MAX_TRIALS or spent_s > _MAX_CPU_S:
             raise TimeoutError
-        return is_refused(part)
+        found = trial(part)
+        spent_s += found.cpu_s
+        return bool(found.reason)
 
     pointer, keyword = "", None
     try:

@@ -19,7 +19,7 @@ class Limits:
     step_max_items: int
     initial_lexer_fuel: int = 1_000_000
     step_lexer_fuel: int = 200_000
-    max_lexer_states: int = 50_000
+    max_lexer_states: int = 100_000
     max_grammar_size: int = 500_000
     verbose_errors: bool = False
 
@@ -30,21 +30,25 @@ FREE_LIMITS = Limits(max_items_in_row=500, step_max_items=10_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """What the engine has against a grammar; while compiling, or in the first steps."""
+class Trial:
+    """What the engine has against a grammar, while compiling it (stage "compile") or in the first steps ("step").
+
+    `reason` is empty for a grammar that it takes; `cpu_s` is the time it took.
+    """
 
     stage: str
     reason: str
+    cpu_s: float = 0.0
 
 
-def fault_of_grammar(grammar: str, limits: Limits) -> Fault | None:
+def tried(grammar: str, limits: Limits) -> Trial:
     """Try a grammar in the engine's form. Raises ConstraintTooLarge for one that ends the process over it."""
     request = json.dumps({"grammar": grammar, "limits": asdict(limits)}).encode()
     try:
         answer = json.loads(_shared_worker().ask(request))
     except WorkerDied as error:
         raise ConstraintTooLarge(f"the constraint was stopped while it was tried: {error}") from error
-    return Fault(answer["stage"], answer["error"]) if answer else None
+    return Trial(answer.get("stage", ""), answer.get("error", ""), answer["cpu_s"])
 
 
 @functools.cache

@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import BinaryIO
 
@@ -65,7 +66,10 @@ def _on_small_stack(request: dict[str, object], trie: llguidance.LLTokenizer) ->
 
 
 def _limit_memory() -> None:
-    used = resource.getpagesize() * int(Path("/proc/self/statm").read_bytes().split()[0])
+    try:
+        used = resource.getpagesize() * int(Path("/proc/self/statm").read_bytes().split()[0])
+    except OSError:  # not Linux
+        used = 1 << 30
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     wanted = used + _MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
@@ -86,7 +90,9 @@ def main() -> None:
     while frame := _read_frame(requests):
         _limit_memory()
         signal.setitimer(signal.ITIMER_PROF, _CPU_S)
-        answer = json.dumps(_on_small_stack(json.loads(frame), trie)).encode()
+        started = time.process_time()
+        found = _on_small_stack(json.loads(frame), trie)
+        answer = json.dumps({**found, "cpu_s": time.process_time() - started}).encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
         answers.write(len(answer).to_bytes(4, "little") + answer)
         answers.flush()

@@ -54,6 +54,7 @@ class GrammarVocabulary:
         texts = list(tokenizer.text_bytes())
         for token in self.end_ids:
             texts[token] = b""
+        self._textless = frozenset(token for token, text in enumerate(texts) if not text)
         is_end = np.isin(np.arange(self.vocab_size), self.end_ids)
         self.end_mask = self._mask(is_end)
         self.known_mask = self._mask(is_end | np.fromiter(map(len, texts), dtype=np.int64).astype(bool))
@@ -63,6 +64,10 @@ class GrammarVocabulary:
             eos_token=list(self.end_ids),
             slices=llguidance.LLTokenizer.general_slices() if slices is None else list(slices),
         )
+
+    def is_text(self, token: int) -> bool:
+        """Whether a token stands for text. False for a number that is no token."""
+        return 0 <= token < self.vocab_size and token not in self._textless
 
     def _mask(self, tokens: NDArray[np.bool_]) -> NDArray[np.uint32]:
         padded = np.zeros(32 * self.n_words, np.bool_)
