@@ -9,6 +9,7 @@ import pytest
 
 from fucina.core.shapes import KV_BLOCK
 from fucina.decoding.params import SamplingParams
+from fucina.engine.completion import collect
 from fucina.engine.engine import Engine
 from fucina.engine.events import FinishEvent
 from fucina.engine.model import Model
@@ -17,7 +18,7 @@ from fucina.testing.byte_tokenizer import ByteTokenizer
 from fucina.testing.scripted_model import ScriptedModel
 
 SYSTEM = [7] * (4 * KV_BLOCK + 10)
-PARAMS = SamplingParams(max_tokens=6)
+PARAMS, LONG = SamplingParams(max_tokens=6), SamplingParams(max_tokens=40)
 
 
 def finish(engine: Engine, request: Request) -> FinishEvent:
@@ -27,16 +28,17 @@ def finish(engine: Engine, request: Request) -> FinishEvent:
     return last
 
 
-def test_a_prompt_is_shared_while_its_answer_is_written(naive: Callable[..., Any], gather: Callable[..., Any]) -> None:
+def test_a_prompt_is_shared_while_its_answer_is_written(naive: Callable[..., Any]) -> None:
     engine = Engine(ScriptedModel(), ByteTokenizer())
-    first = engine.submit(Request(prompt_ids=[*SYSTEM, 1], params=SamplingParams(max_tokens=40)))
+    first = engine.submit(Request(prompt_ids=[*SYSTEM, 1], params=LONG))
     events = [event for _ in range(6) for event in engine.step()]
     second = engine.submit(Request(prompt_ids=[*SYSTEM, 2], params=PARAMS))
     events += list(engine.run())
-    answers = gather(events)
-    assert answers[second].usage.cached_tokens == 4 * KV_BLOCK
-    assert answers[second].ids == naive(ScriptedModel(), [*SYSTEM, 2], PARAMS).ids
-    assert answers[first].ids == naive(ScriptedModel(), [*SYSTEM, 1], SamplingParams(max_tokens=40)).ids
+    for request_id, user, params, n_cached in ((first, 1, LONG, 0), (second, 2, PARAMS, 4 * KV_BLOCK)):
+        prompt = [*SYSTEM, user]
+        answer = collect(prompt, [event for event in events if event.request_id == request_id])
+        assert answer.usage.cached_tokens == n_cached
+        assert answer.ids == naive(ScriptedModel(), prompt, params).ids
 
 
 def test_sequences_share_memory() -> None:
@@ -101,7 +103,7 @@ def test_a_turn_tells_why_it_had_to_read_again(model: Model) -> None:
 def test_a_template_that_rewrites_turns_is_named(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     talk = model.conversation()
     talk.send("a" * 200, PARAMS)
-    monkeypatch.setattr(ByteTokenizer, "chat_ids", lambda self, messages: [1] * (100 + len(messages)))
+    monkeypatch.setattr(ByteTokenizer, "chat_ids", lambda _, messages: [1] * (100 + len(messages)))
     assert talk.send("b", PARAMS).usage.cache_loss == "rewritten"
 
 
