@@ -103,7 +103,7 @@ class Engine:
 
     def n_known(self, ids: Sequence[int], salt: str = "") -> int:
         """Count the first tokens of `ids` whose keys and values are kept."""
-        return self._prefixes.find(ids, len(ids), salt).length
+        return self._prefixes.n_known(ids, salt)
 
     @property
     def counters(self) -> Counters:
@@ -186,7 +186,7 @@ class Engine:
         for request_id in [*self._running, *self._waiting]:
             self.cancel(request_id)
         self._closed = True
-        self._prefixes.clear()
+        self._prefixes.close()
         del self._model, self._runner
 
     def _admit(self) -> None:
@@ -212,10 +212,8 @@ class Engine:
 
     def _known_prefix(self, session: Session) -> KvSequence:
         """A cache that begins with what is known of the session's tokens, but for the last, whose logits it wants."""
-        found = self._prefixes.find(session.history, len(session.history) - 1, session.request.salt)
-        kv = KvSequence(self._model.kv_pool)
-        kv.adopt(found.blocks, found.length)
-        return kv
+        self._prefixes.token_s = self._runner.token_s
+        return self._prefixes.begin(session.history, len(session.history) - 1, session.request.salt)
 
     def _keep_prompt(self, session: Session) -> None:
         """Let others share the whole blocks of a prompt while its answer is still being written."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+#: From so many rows on, a pass tells what a token of a prompt takes.
+_MANY_ROWS = 32
 #: A session, its rows in the pass, and those of them that are drafts.
 _Share = tuple[Session, Span, Sequence[int]]
 
@@ -41,6 +43,8 @@ class Runner:
         self._model, self._n_choosable, self._counters, self._when_read = model, n_choosable, counters, when_read
         self._has_padding = model.vocab > n_choosable
         self.costs: StepCosts | None = None
+        #: What a token of a prompt takes, as the last long pass had it; None before the first.
+        self.token_s: float | None = None
 
     def run(self, plan: StepPlan, sessions: dict[int, Session], step: int, emit: Callable[[TokenEvent], None]) -> int:
         """Compute one pass and commit what it gives; sessions that ended carry their `ending`.
@@ -109,6 +113,8 @@ class Runner:
             session.served_at = step
             n_rows += len(span.tokens)
             n_drafts += len(drafts)
+        if n_rows >= _MANY_ROWS:
+            self.token_s = seconds / n_rows
         counters.passes += 1
         counters.rows += n_rows
         counters.drafted += n_drafts

@@ -16,19 +16,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fucina.core.shapes import KV_BLOCK
+from fucina.errors import KvPoolFull
 from fucina.storage.kv.pool import KvPool
+from fucina.storage.kv.sequence import KvSequence
 
 #: Attention makes a token this many positions deep twice as dear to compute as the first.
 _TWICE_AS_DEAR = 4096
 #: What is dear to compute outlives what is not by so many tokens of traffic for each token's worth of work.
 _PATIENCE = 4
-
-
-class Prefix(NamedTuple):
-    """Blocks that hold the first `length` tokens of a prompt; the last of them may hold more than is of use."""
-
-    blocks: list[int]
-    length: int
 
 
 class StoredBlock(NamedTuple):
@@ -43,11 +38,35 @@ class StoredBlock(NamedTuple):
     block: int
 
 
-class Spill(Protocol):
-    """Where blocks go that memory has no room for."""
+class FoundBlock(NamedTuple):
+    """A stored block: its name, its tokens, and how many of those that were asked for it begins with."""
+
+    name: bytes
+    tokens: tuple[int, ...]
+    n_common: int
+
+
+class BlockStore(Protocol):
+    """Where blocks go that memory has no room for, and come from again. Nothing here raises."""
+
+    @property
+    def seconds_to_fetch(self) -> float | None:
+        """What fetching one block has taken so far, on average; None before the first."""
 
     def keep(self, stored: StoredBlock) -> None:
         """Copy the block's bytes, now, and store them when there is time."""
+
+    def find(self, parent: bytes, ids: Sequence[int]) -> FoundBlock | None:
+        """Find the block behind `parent` that begins with most of `ids`, of which the first 64 count."""
+
+    def fetch(self, name: bytes, tokens: Sequence[int], block: int) -> bool:
+        """Read a block into one of the pool's; False if its tokens do not begin with `tokens`, or a bit is wrong."""
+
+    def be_patient(self, seconds: float) -> None:
+        """For so long, rather wait for room in the queue than lose a block."""
+
+    def close(self) -> bool:
+        """Store what is queued and let go; whether all of it was stored."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,8 +89,10 @@ class PrefixCache:
     with different salts never share, so that nobody can tell from the time it takes what others have asked.
     """
 
-    def __init__(self, pool: KvPool, identity: bytes = b"", spill: Spill | None = None) -> None:
-        self._pool, self._identity, self._spill = pool, identity, spill
+    def __init__(self, pool: KvPool, identity: bytes = b"", store: BlockStore | None = None) -> None:
+        self._pool, self._identity, self._store = pool, identity, store
+        #: What computing a token takes; a block is fetched only where that is faster. None: nobody knows yet.
+        self.token_s: float | None = None
         self._roots: dict[str, _Node] = {}
         self._nodes: dict[bytes, _Node] = {}
         self._queue: list[tuple[float, int, _Node]] = []  # by worth; entries that are no longer true are skipped
@@ -89,20 +110,32 @@ class PrefixCache:
         """Blocks that nobody but the cache owns."""
         return sum(not self._pool.is_shared(node.block) for node in self._nodes.values())
 
-    def find(self, ids: Sequence[int], n_most: int, salt: str = "") -> Prefix:
-        """Find the longest known prefix of `ids`, of at most `n_most` tokens. Its blocks are the cache's own."""
-        node, length, blocks = self._root(salt), 0, list[int]()
-        while length < n_most:
-            child, n_common = _most_alike(node, ids, length, n_most)
+    def begin(self, ids: Sequence[int], n_most: int, salt: str = "") -> KvSequence:
+        """Begin a sequence with the longest known prefix of `ids`, of at most `n_most` tokens.
+
+        Blocks that are only stored are fetched, as long as there is room and it pays.
+        """
+        kv = KvSequence(self._pool)
+        node, n_common = self._root(salt), KV_BLOCK
+        while n_common == KV_BLOCK and kv.length < n_most:
+            child, n_common = _most_alike(node, ids, kv.length, n_most)
+            if n_common < KV_BLOCK and self._fetch(node, ids[kv.length : n_most], n_common):
+                child, n_common = _most_alike(node, ids, kv.length, n_most)
             if child is None:
                 break
             self._touch(child)
-            blocks.append(child.block)
-            length += n_common
-            if n_common < KV_BLOCK:
-                break
+            kv.adopt(child.block, n_common)
             node = child
-        return Prefix(blocks, length)
+        return kv
+
+    def n_known(self, ids: Sequence[int], salt: str = "") -> int:
+        """Count the first tokens of `ids` that are in memory."""
+        node, n_common, length = self._root(salt), KV_BLOCK, 0
+        while n_common == KV_BLOCK and length < len(ids):
+            child, n_common = _most_alike(node, ids, length, len(ids))
+            length += n_common
+            node = child or node
+        return length
 
     def insert(self, ids: Sequence[int], blocks: Sequence[int], length: int, salt: str = "") -> None:
         """Keep the blocks of a sequence whose first `length` positions hold `ids`; what is known already is not kept.
@@ -139,19 +172,23 @@ class PrefixCache:
         return n_given
 
     def clear(self) -> None:
-        """Forget everything, sparing nothing for `spill`."""
+        """Forget everything in memory; what is stored stays stored."""
         for node in self._nodes.values():
             self._pool.release(node.block)
         self._nodes.clear()
         self._roots.clear()
         self._queue.clear()
 
-    def flush(self) -> None:
-        """Hand every block to `spill`, parents first; they stay in memory."""
-        if self._spill is not None:
+    def close(self, patience_s: float = 10.0) -> None:
+        """Store everything, parents first, as far as there is time; then forget it. Closing twice is harmless."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.be_patient(patience_s)
             for root in self._roots.values():
                 for node in _below(root):
-                    self._spill.keep(_stored(node))
+                    store.keep(_stored(node))
+            store.close()
+        self.clear()
 
     def _root(self, salt: str) -> _Node:
         root = self._roots.get(salt)
@@ -159,6 +196,29 @@ class PrefixCache:
             name = blake2b(salt.encode(errors="surrogatepass"), key=self._key(), digest_size=32).digest()
             root = self._roots[salt] = _Node(name, None, (), -1, -KV_BLOCK)
         return root
+
+    def _fetch(self, parent: _Node, ids: Sequence[int], n_common: int) -> bool:
+        """Fetch a stored block behind `parent` that begins with more than `n_common` of `ids`, if that pays.
+
+        True if the children of `parent` may be others now, for better or, where room had to be made, for worse.
+        """
+        if self._store is None:
+            return False
+        found = self._store.find(parent.name, ids)
+        if found is None or found.n_common <= n_common or not self._pays(self._store, found.n_common - n_common):
+            return False
+        try:
+            block = self._pool.take()
+        except KvPoolFull:
+            return False
+        if self._store.fetch(found.name, found.tokens, block):
+            self._add(parent, found.tokens, block)
+        self._pool.release(block)
+        return True
+
+    def _pays(self, store: BlockStore, n_tokens: int) -> bool:
+        fetch_s = store.seconds_to_fetch
+        return fetch_s is None or self.token_s is None or fetch_s < n_tokens * self.token_s
 
     def _key(self) -> bytes:
         return blake2b(self._identity, digest_size=64).digest()
@@ -193,8 +253,8 @@ class PrefixCache:
         heapq.heappush(self._queue, (node.worth, self._n_queued, node))
 
     def _evict(self, node: _Node) -> None:
-        if self._spill is not None:
-            self._spill.keep(_stored(node))
+        if self._store is not None:
+            self._store.keep(_stored(node))
         parent = node.parent
         assert parent is not None
         siblings = parent.children[node.tokens[0]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fucina.core.shapes import KV_BLOCK
 from fucina.errors import Closed, ConfigError
 from fucina.storage.kv.pool import KvPool
@@ -20,12 +18,15 @@ class KvSequence:
         self._reserved_end = 0  # the positions from length up to here are writable; 0: look at the blocks
         self._closed = False
 
-    def adopt(self, blocks: Sequence[int], length: int) -> None:
-        """Begin with `length` positions that others have computed, in blocks that stay theirs too."""
-        assert not self.blocks
-        for block in blocks:
-            self.pool.share(block)
-        self.blocks, self.length = list(blocks), length
+    def adopt(self, block: int, n_positions: int) -> None:
+        """Go on by a block that others have computed and still own, of which the first `n_positions` are of use.
+
+        Only whole blocks may come before.
+        """
+        assert self.length == len(self.blocks) * KV_BLOCK
+        self.pool.share(block)
+        self.blocks.append(block)
+        self.length += n_positions
 
     def reserve(self, n_rows: int) -> None:
         """Make positions length .. length + n_rows - 1 writable: take blocks, copy a shared partial one.
