@@ -1,0 +1,88 @@
+"""How a block lies in a segment: a header of 512 bytes that says all about it, then its bytes.
+
+Little endian: magic 8 B, tokens in use u32, checksum of the payload u32, bytes of the payload u64, identity 16 B,
+name 32 B, name of the block before 32 B, 64 tokens u32 big endian (so that they sort as numbers do), zeros, and the
+checksum of the 508 bytes before u32. Checksums are CRC-32. A segment begins with 512 constant bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+from fucina.core.shapes import KV_BLOCK
+
+HEADER_BYTES = 512
+IDENTITY_BYTES = 16
+NAME_BYTES = 32
+TOKEN_BYTES = 4
+
+_MAGIC = b"FUKVREC1"
+_FIELDS = struct.Struct(f"<8sIIQ{IDENTITY_BYTES}s{NAME_BYTES}s{NAME_BYTES}s{KV_BLOCK * TOKEN_BYTES}s")
+_CHECKSUM = struct.Struct("<I")
+
+
+class Record(NamedTuple):
+    """What a header says. `tokens` are packed; see pack_tokens."""
+
+    identity: bytes
+    name: bytes
+    parent: bytes
+    tokens: bytes
+    payload_bytes: int
+    payload_checksum: int
+
+    def to_bytes(self) -> bytes:
+        """Give the header's bytes."""
+        fields = _FIELDS.pack(
+            _MAGIC,
+            len(self.tokens) // TOKEN_BYTES,
+            self.payload_checksum,
+            self.payload_bytes,
+            self.identity,
+            self.name,
+            self.parent,
+            self.tokens,
+        )
+        return _sealed(fields)
+
+    @classmethod
+    def from_bytes(cls, header: bytes | bytearray) -> Record | None:
+        """Read a header; None if it is not one, to the last bit."""
+        if len(header) != HEADER_BYTES or _sealed(header[: _FIELDS.size]) != header:
+            return None
+        magic, n_tokens, checksum, payload_bytes, identity, name, parent, tokens = _FIELDS.unpack_from(header)
+        if magic != _MAGIC or not 0 < n_tokens <= KV_BLOCK:
+            return None
+        return cls(identity, name, parent, tokens[: n_tokens * TOKEN_BYTES], payload_bytes, checksum)
+
+
+def _sealed(fields: bytes | bytearray) -> bytes:
+    body = bytes(fields).ljust(HEADER_BYTES - _CHECKSUM.size, b"\0")
+    return body + _CHECKSUM.pack(crc32(body))
+
+
+#: What a segment begins with.
+SEGMENT_HEADER = _sealed(b"FUKVSEG1")
+
+
+def pack_tokens(tokens: Sequence[int]) -> bytes:
+    """Pack tokens so that the bytes sort as the tokens do. Raises struct.error for what is no u32."""
+    return struct.pack(f">{len(tokens)}I", *tokens)
+
+
+def unpack_tokens(packed: bytes) -> tuple[int, ...]:
+    """Undo pack_tokens."""
+    return struct.unpack(f">{len(packed) // TOKEN_BYTES}I", packed)
+
+
+def n_common_tokens(ours: bytes, theirs: bytes) -> int:
+    """How many packed tokens agree from the start."""
+    n_common = 0
+    for a, b in zip(unpack_tokens(ours), unpack_tokens(theirs), strict=False):
+        if a != b:
+            break
+        n_common += 1
+    return n_common
