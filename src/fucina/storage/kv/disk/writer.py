@@ -62,6 +62,8 @@ class Writer:
         self._leave_segment()
 
     def _store(self, batch: Batch) -> None:
+        if self._segment is not None and os.fstat(self._segment.fd).st_nlink == 0:
+            self._leave_segment()  # somebody cleans up by hand
         if batch.gone:  # first, since what is damaged may come again in this very batch
             self._index.commit(gone=batch.gone)
         for item in batch.items:
@@ -96,8 +98,6 @@ class Writer:
         self._index.commit(segment.rows, {segment.id: segment.end}, batch.used)
         self.n_stored += len(segment.rows)
         segment.rows, segment.committed = [], segment.end
-        if os.fstat(segment.fd).st_nlink == 0:  # somebody cleans up by hand
-            self._leave_segment()
 
     def _enter_segment(self, n_bytes: int) -> _Segment:
         """Go on with a segment that nobody writes and that has room, or begin one."""
