@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from fucina.errors import ConfigError
-from fucina.storage.kv.disk import folder
+from fucina.storage.kv.disk.index import Index
 from fucina.storage.kv.disk.recovery import KvDiskWarning
 from fucina.storage.kv.disk.tier import DiskTier
 from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
@@ -225,14 +225,15 @@ def test_an_index_that_is_lost_is_made_anew_from_the_segments(tmp_path: Path, po
     tier.be_patient(10)
     keep(tier, pool, *blocks)
     assert tier.close()
-    index = tmp_path / "kv" / folder.INDEX_NAME
+    (index,) = (tmp_path / "kv").glob("*.sqlite")
     _damage(index, damage)
+    damaged = index.read_bytes() if index.exists() else b""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)
     assert [w.category for w in said] == ([] if damage == "gone" else [KvDiskWarning])
     assert all(comes_back(tier, pool, stored) for stored in blocks)
-    assert len(list(index.parent.glob("*.broken-*"))) == len(said)  # put aside, not deleted
+    assert not said or index.read_bytes() == damaged  # left alone
     assert tier.close()
 
 
@@ -304,7 +305,7 @@ def test_unsafe_directories_are_refused(tmp_path: Path, pool: KvPool) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     (tmp_path / "linked").mkdir(mode=0o700)
-    (tmp_path / "linked" / folder.INDEX_NAME).symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "linked" / "kv1.1.sqlite").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "locked").mkdir(mode=0o700)
     (tmp_path / "locked" / "kv1.lock").symlink_to(tmp_path / "elsewhere")
     for name in ("link", "file", "open", "linked", "locked", "file/below"):
@@ -356,6 +357,33 @@ def test_two_at_once_write_and_read_what_the_other_wrote(tmp_path: Path, pool: K
     assert all(comes_back(third, pool, stored) for stored in blocks)
     for tier in (*tiers, third):
         assert tier.close()
+
+
+def test_a_process_that_comes_and_goes_leaves_our_journal_alone(tmp_path: Path, pool: KvPool, tier: DiskTier) -> None:
+    """SQLite's locks end when any descriptor of its file is closed; the last to leave would then delete the journal."""
+    keep(tier, pool, make(FULL))
+    assert tier.flush()
+    DiskTier(tmp_path / "kv", pool, b"another model", MEBIBYTE).close()
+    (journal,) = (tmp_path / "kv").glob("*-wal")
+    before = journal.stat().st_ino
+    code = f"import sqlite3; sqlite3.connect({str(journal)[:-4]!r}).execute('SELECT * FROM blocks').fetchall()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert journal.stat().st_ino == before
+
+
+def test_an_index_damaged_in_use_ends_writing_and_is_mended_by_the_next_start(tmp_path: Path, pool: KvPool) -> None:
+    tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)
+    keep(tier, pool, make(FULL))
+    assert tier.flush()
+    with patch.object(Index, "covers", side_effect=sqlite3.DatabaseError("database disk image is malformed")):
+        keep(tier, pool, make(FULL[1:]))
+        with pytest.warns(KvDiskWarning, match="malformed"):
+            assert not tier.flush()
+    assert not tier.close()
+    tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)
+    assert comes_back(tier, pool, make(FULL))
+    assert len(list((tmp_path / "kv").glob("*.sqlite"))) == 2
+    assert tier.close()
 
 
 def test_two_processes_on_one_directory(tmp_path: Path) -> None:

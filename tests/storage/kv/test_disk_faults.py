@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fucina.storage.kv.disk.files import Files
 from fucina.storage.kv.disk.index import Index
@@ -219,14 +219,20 @@ class Battered(RuleBasedStateMachine):
     def stutter(self, is_short: bool) -> None:
         self.files.is_short = is_short
 
-    @precondition(lambda self: self.segments())
-    @rule(data=st.data())
-    def damage(self, data: st.DataObject) -> None:
+    @rule(
+        which=st.integers(0, 7),
+        place=st.integers(0, 4000),
+        how=st.sampled_from(["flip", "cut", "delete", "lengthen"]),
+        noise=st.binary(min_size=1, max_size=600),
+    )
+    def damage(self, which: int, place: int, how: str, noise: bytes) -> None:
         self.flush()
         self.sure.clear()
-        segment = data.draw(st.sampled_from(self.segments()))
-        place = data.draw(st.integers(0, max(0, segment.stat().st_size - 1)))
-        how = data.draw(st.sampled_from(["flip", "cut", "delete", "lengthen"]))
+        segments = self.segments()
+        if not segments:
+            return
+        segment = segments[which % len(segments)]
+        place %= max(1, segment.stat().st_size)
         if how == "cut":
             os.truncate(segment, place)
         elif how == "delete":
@@ -234,12 +240,12 @@ class Battered(RuleBasedStateMachine):
         else:
             with segment.open("r+b") as file:
                 file.seek(place if how == "flip" else 0, os.SEEK_SET if how == "flip" else os.SEEK_END)
-                file.write(data.draw(st.binary(min_size=1, max_size=600)))
+                file.write(noise)
 
     @rule(how=st.sampled_from(["lose", "noise", "flip"]), place=st.integers(0, 20000), noise=st.binary(min_size=1))
     def damage_index(self, how: str, place: int, noise: bytes) -> None:
         assert self.tier.close(60)
-        (index,) = self.directory.glob("*.sqlite")
+        index = max(self.directory.glob("*.sqlite"), key=lambda path: int(path.name.split(".")[1]))
         if how == "lose":
             index.unlink()
         else:
@@ -262,7 +268,7 @@ class Battered(RuleBasedStateMachine):
             assert is_back(self.tier, self.pool, number)
 
     def segments(self) -> list[Path]:
-        return sorted(self.directory.glob("*.kv1"))
+        return sorted(self.directory.glob("*.kv1"), key=lambda path: path.stat().st_mtime_ns)
 
 
 Battered.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)

@@ -16,7 +16,8 @@ from pathlib import Path
 from fucina.errors import ConfigError
 
 #: The format's version is in every name, so that versions live side by side and leave each other alone.
-INDEX_NAME = "kv1.sqlite"
+_INDEX_NAME = "kv1.{}.sqlite"
+_ANY_INDEX_NAME = re.compile(r"kv1\.([0-9]{1,9})\.sqlite")
 _LOCK_NAME = "kv1.lock"
 _SEGMENT_NAME = re.compile(r"[0-9a-f]{32}\.kv1")
 _OPTION = "kv_cache_dir"
@@ -78,24 +79,31 @@ class Folder:
         """Return when names that came and went would survive a power cut."""
         os.fsync(self._fd)
 
-    def prepare_index(self) -> Path:
-        """Make the index's file, so that it is private from its first moment. Raises ConfigError for a link."""
-        try:
-            for suffix in ("", "-wal", "-shm"):
-                os.close(self._open(INDEX_NAME + suffix, os.O_RDWR | (os.O_CREAT if not suffix else 0)))
-        except FileNotFoundError:
-            pass  # the index was closed in good order and has no journal now
-        except OSError as error:
-            raise self._refusal(error) from error
-        return self.path / INDEX_NAME
+    def index(self) -> Path:
+        """Where the newest index is, made empty and private if there is none. The caller holds `locked`.
 
-    def quarantine_index(self) -> Path:
-        """Put an index that cannot be read out of the way, whole. The caller holds `locked`. Gives its new name."""
-        name = f"{INDEX_NAME}.broken-{uuid.uuid4().hex[:8]}"
+        Raises OSError for a link. No index is opened here: closing it would take away the locks of whoever in this
+        process has it open. None is renamed or deleted either, for then another's journal could go with it.
+        """
+        newest = self._newest_index()
+        if newest == 0:
+            return self.begin_index()
+        name = _INDEX_NAME.format(newest)
         for suffix in ("", "-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(INDEX_NAME + suffix, name + suffix, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            with contextlib.suppress(FileNotFoundError):  # an index closed in good order has no journal
+                _refuse_others(name, os.stat(name + suffix, dir_fd=self._fd, follow_symlinks=False))
         return self.path / name
+
+    def begin_index(self) -> Path:
+        """Make a new index in place of all before, which are left as they are. The caller holds `locked`."""
+        name = _INDEX_NAME.format(self._newest_index() + 1)
+        os.close(self._open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        return self.path / name
+
+    def _newest_index(self) -> int:
+        with os.scandir(self._fd) as entries:
+            found = [_ANY_INDEX_NAME.fullmatch(entry.name) for entry in entries]
+        return max((int(match[1]) for match in found if match is not None), default=0)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -121,10 +129,11 @@ class Folder:
             raise OSError(errno.EINVAL, f"{name!r} is not the name of a file here")
         safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not hold us up
         fd = os.open(name, flags | safe, 0o600, dir_fd=self._fd)
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        try:
+            _refuse_others(name, os.fstat(fd))
+        except BaseException:
             os.close(fd)
-            raise OSError(errno.EPERM, f"{name} is not a file of this user")
+            raise
         return fd
 
     def _check(self) -> None:
@@ -148,3 +157,11 @@ class Folder:
         else:
             expected = f"a directory that can be made, read and written ({error.strerror or error})"
         return ConfigError(_OPTION, got=str(self.path), expected=expected)
+
+
+def _refuse_others(name: str, found: os.stat_result) -> None:
+    """Raise OSError for a link, a pipe, or a file that belongs to somebody else."""
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, f"{name} is a symbolic link")
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, f"{name} is not a file of this user")

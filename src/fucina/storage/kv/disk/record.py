@@ -1,8 +1,8 @@
 """How a block lies in a segment: a header of 512 bytes that says all about it, then its bytes.
 
-Little endian: magic 8 B, tokens in use u32, checksum of the payload u32, bytes of the payload u64, identity 16 B,
-name 32 B, name of the block before 32 B, 64 tokens u32 big endian (so that they sort as numbers do), zeros, and the
-checksum of the 508 bytes before u32. Checksums are CRC-32. A segment begins with 512 constant bytes.
+Little endian: magic 8 B, checksum of the payload u64, bytes of the payload u64, tokens in use u32, identity 16 B, name
+32 B, name of the block before 32 B, 64 tokens u32 big endian (so that they sort as numbers do), zeros, and the checksum
+of the 504 bytes before u64. Checksums are XXH3, 64 bits. A segment begins with 512 constant bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
-from zlib import crc32
+
+import xxhash
 
 from fucina.core.shapes import KV_BLOCK
 
@@ -20,8 +21,8 @@ NAME_BYTES = 32
 TOKEN_BYTES = 4
 
 _MAGIC = b"FUKVREC1"
-_FIELDS = struct.Struct(f"<8sIIQ{IDENTITY_BYTES}s{NAME_BYTES}s{NAME_BYTES}s{KV_BLOCK * TOKEN_BYTES}s")
-_CHECKSUM = struct.Struct("<I")
+_FIELDS = struct.Struct(f"<8sQQI{IDENTITY_BYTES}s{NAME_BYTES}s{NAME_BYTES}s{KV_BLOCK * TOKEN_BYTES}s")
+_CHECKSUM = struct.Struct("<Q")
 
 
 class Record(NamedTuple):
@@ -38,9 +39,9 @@ class Record(NamedTuple):
         """Give the header's bytes."""
         fields = _FIELDS.pack(
             _MAGIC,
-            len(self.tokens) // TOKEN_BYTES,
             self.payload_checksum,
             self.payload_bytes,
+            len(self.tokens) // TOKEN_BYTES,
             self.identity,
             self.name,
             self.parent,
@@ -53,15 +54,20 @@ class Record(NamedTuple):
         """Read a header; None if it is not one, to the last bit."""
         if len(header) != HEADER_BYTES or _sealed(header[: _FIELDS.size]) != header:
             return None
-        magic, n_tokens, checksum, payload_bytes, identity, name, parent, tokens = _FIELDS.unpack_from(header)
+        magic, payload_checksum, payload_bytes, n_tokens, identity, name, parent, tokens = _FIELDS.unpack_from(header)
         if magic != _MAGIC or not 0 < n_tokens <= KV_BLOCK:
             return None
-        return cls(identity, name, parent, tokens[: n_tokens * TOKEN_BYTES], payload_bytes, checksum)
+        return cls(identity, name, parent, tokens[: n_tokens * TOKEN_BYTES], payload_bytes, payload_checksum)
+
+
+def checksum(data: bytes | memoryview) -> int:
+    """The checksum of a header or a payload: fast enough not to be noticed beside the copy."""
+    return xxhash.xxh3_64_intdigest(data)
 
 
 def _sealed(fields: bytes | bytearray) -> bytes:
     body = bytes(fields).ljust(HEADER_BYTES - _CHECKSUM.size, b"\0")
-    return body + _CHECKSUM.pack(crc32(body))
+    return body + _CHECKSUM.pack(checksum(body))
 
 
 #: What a segment begins with.

@@ -21,7 +21,7 @@ class KvDiskWarning(UserWarning):
 def open_index(folder: Folder, files: Files) -> Index:
     """Open the index and make it agree with the segments. Raises ConfigError if none can be made.
 
-    An index that cannot be read is put aside and made anew from the segments' own records.
+    An index that cannot be read is left behind, and made anew from the segments' own records.
     """
     try:
         with folder.locked():
@@ -38,15 +38,15 @@ def open_index(folder: Folder, files: Files) -> Index:
 
 
 def _readable_index(folder: Folder) -> Index:
+    path = folder.index()
     try:
-        return Index(folder.prepare_index())
+        return Index(path)
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError):
             raise  # locked, or no room: not the file's fault
-        aside = folder.quarantine_index()
-        what = f"the index of the KV cache cannot be read ({error}); it is now {aside}, and a new one is made"
+        what = f"{path}, an index of the KV cache, cannot be read ({error}): a new one is made, and you may delete it"
         warnings.warn(what, KvDiskWarning, stacklevel=5)
-        return Index(folder.prepare_index())
+        return Index(folder.begin_index())
 
 
 def _reconcile(folder: Folder, index: Index, files: Files) -> None:

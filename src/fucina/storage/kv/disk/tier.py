@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
 from fucina.core.shapes import KV_BLOCK
 from fucina.errors import ConfigError
@@ -26,6 +25,7 @@ from fucina.storage.kv.disk.record import (
     NAME_BYTES,
     SEGMENT_HEADER,
     Record,
+    checksum,
     n_common_tokens,
     pack_tokens,
     unpack_tokens,
@@ -247,7 +247,7 @@ class DiskTier:
         finally:
             os.close(fd)
         record = Record.from_bytes(header)
-        if record is None or record.payload_bytes != len(target) or record.payload_checksum != crc32(target):
+        if record is None or record.payload_bytes != len(target) or record.payload_checksum != checksum(target):
             return None
         return record
 

@@ -7,12 +7,11 @@ import os
 import sqlite3
 import threading
 from dataclasses import dataclass, field
-from zlib import crc32
 
 from fucina.storage.kv.disk.files import Files
 from fucina.storage.kv.disk.folder import Folder
 from fucina.storage.kv.disk.index import Index, NewRow
-from fucina.storage.kv.disk.record import HEADER_BYTES, SEGMENT_HEADER
+from fucina.storage.kv.disk.record import HEADER_BYTES, SEGMENT_HEADER, checksum
 from fucina.storage.kv.disk.waiting import Batch, Item, Waiting
 
 #: Uses are stored with the next block, or after so long.
@@ -82,7 +81,7 @@ class Writer:
             return
         segment = self._segment = self._segment or self._enter_segment(n_bytes)
         payload = self._waiting.payload(item.slot)
-        record = item.record._replace(payload_checksum=crc32(payload))
+        record = item.record._replace(payload_checksum=checksum(payload))
         self._files.write(segment.fd, [memoryview(record.to_bytes()), payload], segment.end)
         segment.rows.append(NewRow(record, segment.id, segment.end, item.when))
         segment.end += n_bytes
@@ -166,3 +165,6 @@ class Writer:
         self.failure = error
         self._waiting.close()
         self._leave_segment()
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            with contextlib.suppress(OSError), self._folder.locked():
+                self._folder.begin_index()  # what we have is damaged: the next start fills a new one
