@@ -10,7 +10,7 @@ import typer
 
 from fucina.cli import answer, options, terminal
 from fucina.cli.given import given_constraint, given_references
-from fucina.cli.opening import Machine, open_model
+from fucina.cli.opening import Machine, kept, open_model
 from fucina.cli.signals import soft_interrupt
 from fucina.decoding.params import SamplingParams
 from fucina.errors import FucinaError
@@ -53,6 +53,9 @@ def command(
     kv_format: options.KvFormat = "f16",
     prefill_chunk: options.PrefillChunk = 512,
     repack: options.Repack = None,
+    kv_memory: options.KvMemory = None,
+    kv_cache_dir: options.KvCacheDir = None,
+    kv_disk: options.KvDisk = "8G",
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D or /bye leaves, /help lists the rest.
 
@@ -61,6 +64,7 @@ def command(
       fucina chat smollm2 --system "You answer in one short sentence." --temp 0.7
       printf 'Name a river.\\nAnd a mountain.\\n' | fucina chat smollm2
       fucina chat smollm2 --spec-ref manual.txt
+      fucina chat smollm2 --system "$(cat rules.txt)" --kv-cache-dir ~/.cache/fucina/kv
       fucina chat smollm2 --json-schema '{"type": "object", "properties": {"answer": {"type": "string"}}}' -n 200
 
     A form (--json-schema, --regex, --lark) is that of every answer.
@@ -78,9 +82,10 @@ def command(
     references = given_references(spec_ref, speculation=spec)
     constraint = given_constraint(json_schema, regex, lark)
     answer.expect_cuts()
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec)
-    loaded = open_model(model, machine)
-    Talk(loaded, system, params, references, constraint).run()
+    kept_options = kept(kv_memory, kv_cache_dir, kv_disk)
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, **kept_options)
+    with open_model(model, machine) as loaded:
+        Talk(loaded, system, params, references, constraint).run()
 
 
 class Talk:

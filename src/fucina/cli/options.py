@@ -169,6 +169,30 @@ KvFormat = Annotated[
     Literal["f16", "q8_0", "f32"],
     typer.Option("--kv-format", help="How the cache stores keys and values.", rich_help_panel=_MACHINE),
 ]
+_CACHE = "What was said before"
+
+KvMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-memory",
+        metavar="SIZE",
+        help="Memory for keys and values, running and kept: 512M, 4G. Without it, what four full contexts take, within "
+        "half of what is free.",
+        rich_help_panel=_CACHE,
+    ),
+]
+KvCacheDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--kv-cache-dir",
+        metavar="DIR",
+        help="Where keys and values go that memory has no room for, and are found again after a restart.",
+        rich_help_panel=_CACHE,
+    ),
+]
+KvDisk = Annotated[
+    str, typer.Option("--kv-disk", metavar="SIZE", help="Space to take in that folder.", rich_help_panel=_CACHE)
+]
 Repack = Annotated[
     bool | None,
     typer.Option(

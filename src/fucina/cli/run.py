@@ -10,7 +10,7 @@ import typer
 
 from fucina.cli import answer, options, terminal
 from fucina.cli.given import given_constraint, given_references, given_text
-from fucina.cli.opening import Machine, open_model
+from fucina.cli.opening import Machine, kept, open_model
 from fucina.decoding.params import SamplingParams
 from fucina.errors import ConfigError
 
@@ -49,6 +49,9 @@ def command(
     kv_format: options.KvFormat = "f16",
     prefill_chunk: options.PrefillChunk = 512,
     repack: options.Repack = None,
+    kv_memory: options.KvMemory = None,
+    kv_cache_dir: options.KvCacheDir = None,
+    kv_disk: options.KvDisk = "8G",
 ) -> None:
     """Answer one prompt: the text goes to stdout as it is made, statistics go to stderr.
 
@@ -78,8 +81,10 @@ def command(
     asked = _asked(given_text("--prompt", prompt), system, raw)
     references = given_references(spec_ref, speculation=spec)
     question = _Question(asked, params, references, given_constraint(json_schema, regex, lark))
-    loaded = open_model(model, Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec))
-    _tell(model, loaded, question, as_json=as_json)
+    kept_options = kept(kv_memory, kv_cache_dir, kv_disk)
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, **kept_options)
+    with open_model(model, machine) as loaded:
+        _tell(model, loaded, question, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)

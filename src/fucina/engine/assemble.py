@@ -29,6 +29,8 @@ _LEAST_ROWS = 64
 _KERNELS = 1
 #: Sequences of full length that the KV pool is made for, if memory allows. Only pages written to are ever taken.
 _FULL_SEQUENCES = 4
+#: Blocks without which no sequence gets far.
+_FEWEST_BLOCKS = 4
 
 
 def load(
@@ -41,6 +43,9 @@ def load(
     kv_format: str = "f16",
     prefill_chunk: int = 512,
     repack: bool | None = None,
+    kv_memory: int | None = None,
+    kv_cache_dir: str | PathLike[str] | None = None,
+    kv_disk: int = 8 << 30,
     speculation: bool | SpeculationOptions = True,
 ) -> Model:
     """Load a model: the path of a GGUF file, or a name such as 'smollm2', which is fetched on first use.
@@ -52,6 +57,11 @@ def load(
     prefill_chunk  prompt tokens computed in one pass. Like threads, tier and backend 'native' it changes speed only.
     repack         weights into the layout that the tier computes fastest from; False: read them from the mapped file,
                    which saves their copy and is slower. The same bits. None: as FUCINA_NO_REPACK says.
+    kv_memory      bytes for keys and values, of running requests and of what is kept for those to come; None: for four
+                   sequences of full length, within half of what is free.
+    kv_cache_dir   a folder where keys and values go that memory has no room for, and where the next process finds them.
+                   Made if it is not there, readable by you alone; models and processes may share it.
+    kv_disk        bytes that may be stored there, all models together.
     speculation    drafts tokens and verifies them together where that is faster; the same text. Options: a gate of
                    one's own. The first answer on a machine measures for half a second what verifying costs there.
 
@@ -63,16 +73,25 @@ def load(
     template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path)
     max_rows = max(prefill_chunk, _LEAST_ROWS)
     ops = open_ops(max_rows=max_rows, threads=threads, tier=tier, backend=backend, repack=repack)
-    n_blocks = _pool_blocks(gguf, context, kv_format)
+    n_blocks = _pool_blocks(gguf, context, kv_format, kv_memory)
     causal = load_causal_lm(gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=n_blocks)
     speech = ModelSpeech(tokenizer, template)
+    prefixes = _prefixes(gguf, causal.kv_pool, kv_cache_dir, kv_disk)
     if speculation is False:
-        return Model(causal, speech, config)
+        return Model(causal, speech, config, prefixes=prefixes)
     settings = Settings.from_environment()
     machine = (processor_name(), usable_cpus(), threads or settings.threads, ops.name, repack, settings.repack)
     costs = PassCosts(causal, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
     options = speculation if isinstance(speculation, SpeculationOptions) else None
-    return Model(causal, speech, config, Speculation(causal.vocab, costs, options))
+    return Model(causal, speech, config, Speculation(causal.vocab, costs, options), prefixes)
+
+
+def _prefixes(gguf: GgufFile, pool: KvPool, folder: str | PathLike[str] | None, capacity_bytes: int) -> PrefixCache:
+    """What keeps keys and values for prompts to come, and where they go that memory has no room for."""
+    identity = model_fingerprint(gguf)
+    if folder is None:
+        return PrefixCache(pool, identity)
+    return PrefixCache(pool, identity, DiskTier(Path(folder).expanduser(), pool, identity, capacity_bytes))
 
 
 def _fingerprint(gguf: GgufFile, *machine: object) -> str:
@@ -81,10 +100,18 @@ def _fingerprint(gguf: GgufFile, *machine: object) -> str:
     return blake2b(json.dumps([_KERNELS, weights, machine]).encode(), digest_size=16).hexdigest()
 
 
-def _pool_blocks(gguf: GgufFile, context: int | None, kv_format: str) -> int:
-    """Blocks for several sequences of full length, within half of the free memory, but for one in any case."""
+def _pool_blocks(gguf: GgufFile, context: int | None, kv_format: str, kv_memory: int | None) -> int:
+    """Blocks for `kv_memory` bytes, else for several sequences of full length within half of the free memory.
+
+    Without `kv_memory` for one sequence in any case. Raises ConfigError.
+    """
     needed = memory_needed(gguf, context, kv_format=kv_format)
     n_one = blocks_for(needed.kv_bytes // needed.kv_bytes_per_position)
+    if kv_memory is not None:
+        least = _FEWEST_BLOCKS * (needed.kv_bytes // n_one)
+        if isinstance(kv_memory, bool) or not isinstance(kv_memory, int) or kv_memory < least:
+            raise ConfigError("kv_memory", got=kv_memory, expected=f"at least {least} bytes, {_FEWEST_BLOCKS} blocks")
+        return kv_memory * n_one // needed.kv_bytes
     memory_bytes = available_memory_bytes()
     if memory_bytes is None:
         return n_one * _FULL_SEQUENCES

@@ -5,6 +5,7 @@ An engine belongs to one thread at a time; `dispatch` lets several share one.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -76,6 +77,8 @@ class Engine:
         self._scans = open_scans()
         self._scheduler = Scheduler(max_rows=model.max_rows, prefill_chunk=config.prefill_chunk)
         self._prefixes = prefixes or PrefixCache(model.kv_pool)
+        # an engine that is simply dropped, or alive when the process ends, stores what it keeps too
+        weakref.finalize(self, self._prefixes.close)
         self._runner = Runner(model, self._n_choosable, self._counters, self._keep_prompt)
         self._waiting: dict[int, Session] = {}
         self._running: dict[int, Session] = {}

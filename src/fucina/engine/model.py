@@ -28,6 +28,7 @@ from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Codec, Message, Speech
 from fucina.errors import ConfigError
 from fucina.models.contract import CausalLM
+from fucina.storage.kv.prefix import PrefixCache
 
 #: A prompt: text, encoded with the model's begin token and its markers; or token ids, taken as they are.
 Prompt = str | Sequence[int]
@@ -50,9 +51,13 @@ class Model(Scoring):
         speech: Speech,
         config: EngineConfig | None = None,
         speculation: Speculation | None = None,
+        prefixes: PrefixCache | None = None,
     ) -> None:
-        """With `speculation` answers are drafted and verified where that is faster; it changes nothing else."""
-        self._engine = Engine(model, speech, config)
+        """With `speculation` answers are drafted and verified where that is faster; it changes nothing else.
+
+        `prefixes` keeps what was said for requests to come.
+        """
+        self._engine = Engine(model, speech, config, prefixes)
         self._speech = speech
         super().__init__(model, Dispatcher(self._engine))
         #: What speculation costs, and what it has learned.

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
 
 from fucina.core.shapes import KV_BLOCK
 from fucina.errors import ConfigError
@@ -34,21 +33,13 @@ from fucina.storage.kv.disk.recovery import KvDiskWarning, open_index
 from fucina.storage.kv.disk.waiting import Waiting
 from fucina.storage.kv.disk.writer import Writer
 from fucina.storage.kv.pool import KvPool
-from fucina.storage.kv.prefix import StoredBlock
+from fucina.storage.kv.prefix import FoundBlock, StoredBlock
 
 #: Segments are deleted whole: an eighth of the capacity, so that little is lost at once, and no more than this.
 _MOST_SEGMENT_BYTES = 256 << 20
 _SEGMENTS_IN_CAPACITY = 8
 #: Reading failed for want of something that may come back, not because of the record.
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES)
-
-
-class Found(NamedTuple):
-    """A stored block: its name, its tokens, and how many of those that were asked for it begins with."""
-
-    name: bytes
-    tokens: tuple[int, ...]
-    n_common: int
 
 
 @dataclass(slots=True)
@@ -147,7 +138,7 @@ class DiskTier:
         else:
             self.counters.n_dropped += 1
 
-    def find(self, parent: bytes, ids: Sequence[int]) -> Found | None:
+    def find(self, parent: bytes, ids: Sequence[int]) -> FoundBlock | None:
         """Find the stored block behind `parent` that begins with most of `ids`, of which the first 64 count."""
         self._tell()
         if self._closed:
@@ -156,11 +147,11 @@ class DiskTier:
         known = [(item.record.name, item.record.tokens) for item in self._waiting.children(parent)]
         with contextlib.suppress(sqlite3.Error):  # what is not found is computed
             known += self._index.neighbors(self._identity, parent, tokens)
-        best: Found | None = None
+        best: FoundBlock | None = None
         for name, theirs in known:
             n_common = n_common_tokens(tokens, theirs)
             if n_common > (best.n_common if best is not None else 0) and name not in self._damaged:
-                best = Found(name, unpack_tokens(theirs), n_common)
+                best = FoundBlock(name, unpack_tokens(theirs), n_common)
         return best
 
     def fetch(self, name: bytes, tokens: Sequence[int], block: int) -> bool:
