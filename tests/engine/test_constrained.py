@@ -532,6 +532,12 @@ def test_nobody_looks_ahead_for_a_processor_that_cannot() -> None:
     assert completion.speculation.sources == ()
 
 
+def wishing(tokens: Sequence[int]) -> Engine:
+    """An engine whose model wants these tokens behind the prompt, whatever it had to say before."""
+    script = {len(PROMPT) + i: token for i, token in enumerate(tokens)}
+    return Engine(ScriptedModel(script=lambda prefix: script.get(len(prefix))), ByteTokenizer())
+
+
 class Masked:
     """The same grammar, of which nobody knows that it does nothing but forbid."""
 
@@ -548,13 +554,8 @@ def test_the_greatest_logit_is_taken_without_a_mask_where_a_mask_would_leave_it(
     wishes = [list(answer) for answer in answers[1::3]]
     for wish in wishes:
         # it wants to say this behind its prompt, and what it wants elsewhere is mostly forbidden
-        script = {len(PROMPT) + i: token for i, token in enumerate(wish[: len(wish) // 2])}
         said = [
-            complete(
-                Engine(ScriptedModel(script=lambda prefix: script.get(len(prefix))), ByteTokenizer()),
-                processor=processor,
-                params=params,
-            )
+            complete(wishing(wish[: len(wish) // 2]), processor=processor, params=params)
             for processor in (grammar(answers, thinking), Masked(grammar(answers, thinking)))
         ]
         assert (said[0].ids, said[0].logprobs, said[0].text) == (said[1].ids, said[1].logprobs, said[1].text)
@@ -562,9 +563,7 @@ def test_the_greatest_logit_is_taken_without_a_mask_where_a_mask_would_leave_it(
 
 def test_no_mask_is_computed_for_a_model_that_says_what_it_may() -> None:
     wish = [*CHOICES[77], EOS]
-    script = {len(PROMPT) + i: token for i, token in enumerate(wish)}
-    model = ScriptedModel(script=lambda prefix: script.get(len(prefix)))
-    completion = complete(Engine(model, ByteTokenizer()), processor=grammar(CHOICES))
+    completion = complete(wishing(wish), processor=grammar(CHOICES))
     assert (completion.ids, completion.satisfied) == (wish, True)
     assert completion.mask_costs is not None
     assert completion.mask_costs.masks <= 1  # begun ahead of the first token
