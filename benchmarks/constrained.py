@@ -1,14 +1,15 @@
 """What answers held to JSON schemas cost and gain: five chats, in turns with as many tokens without a schema.
 
 Usage: python benchmarks/constrained.py MODEL [MODEL ...] [--tokens 160] [--repeats 5] [--threads 2]
-           [--tasks NAME,...] [--no-record]
+           [--temperature 0] [--tasks NAME,...] [--no-record]
 
 Figures are milliseconds of decoding a token, medians over the repeats. 'free' has no schema and no drafts; 'held' has
 the schema and no drafts, its masks computed ahead where that is worth it; 'inline' computes every mask when it is
 needed; 'drafted' has forced spans and all other drafts, with nothing remembered from the answers before. 'slower' is
 held over free less one, of neighbors in time; 'forced' the share of the drafted answer's tokens that the grammar
-drafted; 'tok/step' the drafted answer's tokens a pass. Masks are timed one by one in the held answers: median, 99th of
-a hundred, and the share of their time that no step waited for. Ids of all held answers are compared.
+drafted; 'tok/step' the drafted answer's tokens a pass. Masks are counted per token and timed one by one in the held
+answers: median, 99th of a hundred, and the share of their time that no step waited for. Without a temperature few are
+needed: the greatest logit is mostly allowed. Ids of all held answers are compared.
 Prints a table and one JSON line a model, last, and appends those to benchmarks/records/constrained.jsonl.
 """
 
@@ -21,6 +22,7 @@ import json
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +141,9 @@ class TimedMatcher:
 class Bench:
     """One model and the ways to have an answer from it."""
 
-    def __init__(self, model: Model, n_tokens: int) -> None:
+    def __init__(self, model: Model, n_tokens: int, temperature: float) -> None:
         self.model, self.n_tokens = model, n_tokens
+        self.params = fucina.SamplingParams(max_tokens=n_tokens, temperature=temperature, seed=1)
         self.end_ids = model._speech.eog_ids
         before = time.perf_counter()
         self.compiler = Compiler(GrammarVocabulary(model._speech.tokenizer))
@@ -149,7 +152,8 @@ class Bench:
 
     def free(self, message: str, n_tokens: int) -> Completion:
         """No schema, no drafts, so many tokens."""
-        return self._answer(message, fucina.SamplingParams(max_tokens=n_tokens, ignore_eos=True), speculate=False)
+        params = replace(self.params, max_tokens=n_tokens, ignore_eos=True)
+        return self._answer(message, params, speculate=False)
 
     def held(self, message: str, schema: dict[str, Any], *, ahead: bool = True, drafts: bool = False) -> Completion:
         """An answer held to the schema."""
@@ -160,8 +164,7 @@ class Bench:
             end_ids=self.end_ids,
             thread=MASK_THREAD if ahead else None,
         )
-        params = fucina.SamplingParams(max_tokens=self.n_tokens)
-        return self._answer(message, params, speculate=drafts, processor=processor)
+        return self._answer(message, self.params, speculate=drafts, processor=processor)
 
     def _answer(self, message: str, params: fucina.SamplingParams, **options: Any) -> Completion:
         with contextlib.suppress(fucina.TemplateError):
@@ -200,10 +203,11 @@ class Bench:
             "forced": stats.forced / n_tokens,
             "accepted": stats.accepted,
             "drafted": stats.drafted,
-            "mask_median_s": statistics.median(mask_s),
-            "mask_p99_s": sorted(mask_s)[int(0.99 * (len(mask_s) - 1))],
-            "mask_mean_s": statistics.fmean(mask_s),
-            "mask_hidden": max(0.0, 1 - waited_s / computed_s),
+            "masks_per_token": len(mask_s) / n_tokens / repeats,
+            "mask_median_s": statistics.median(mask_s or [0.0]),
+            "mask_p99_s": sorted(mask_s)[int(0.99 * (len(mask_s) - 1))] if mask_s else 0.0,
+            "mask_mean_s": statistics.fmean(mask_s or [0.0]),
+            "mask_hidden": max(0.0, 1 - waited_s / computed_s) if computed_s else 0.0,
         }
 
 
@@ -219,6 +223,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--tasks", help="names, separated by commas; without it, all")
     parser.add_argument("--no-record", action="store_true", help="for trying out")
     args = parser.parse_args()
@@ -226,18 +231,19 @@ def main() -> None:
     lines = []
     for path in args.models:
         with fucina.load(path, threads=args.threads) as model:
-            bench = Bench(model, args.tokens)
+            bench = Bench(model, args.tokens, args.temperature)
             print(f"\n{Path(path).name}, {args.threads} threads, at most {args.tokens} tokens, {args.repeats} repeats")
             print(
                 f"{'':10s}{'tokens':>7s}{'free ms':>9s}{'held':>7s}{'slower':>8s}{'inline':>8s}{'slower':>8s}", end=""
             )
-            print(f"{'drafted':>9s}{'tok/step':>9s}{'forced':>8s}  masks: median us, p99, mean, hidden")
+            print(f"{'drafted':>9s}{'tok/step':>9s}{'forced':>8s}  masks: per token, median us, p99, mean, hidden")
             results = {}
             for name in names:
                 results[name] = result = bench.run(*TASKS[name], args.repeats)
                 show(name, result)
         about = {"date": datetime.date.today().isoformat(), "machine": machine(), "threads": args.threads}
-        told = {"model": Path(path).name, "tokens": args.tokens, "repeats": args.repeats}
+        told: dict[str, Any] = {"model": Path(path).name, "tokens": args.tokens, "repeats": args.repeats}
+        told["temperature"] = args.temperature
         lines.append(json.dumps(about | told | {"vocabulary_s": bench.vocabulary_s, "tasks": results}, sort_keys=True))
         if not args.no_record:
             with (Path(__file__).parent / "records" / "constrained.jsonl").open("a") as file:
@@ -251,7 +257,7 @@ def show(name: str, result: dict[str, Any]) -> None:
     line = f"{name:10s}{result['n_tokens']:7d}{ms['free']:9.2f}{ms['held']:7.2f}{result['held_ratio'] - 1:8.1%}"
     line += f"{ms['inline']:8.2f}{result['inline_ratio'] - 1:8.1%}{ms['drafted']:9.2f}{result['tokens_per_step']:9.2f}"
     us = [result[f"mask_{which}_s"] * 1e6 for which in ("median", "p99", "mean")]
-    line += f"{result['forced']:8.0%}  {us[0]:.0f}, {us[1]:.0f}, {us[2]:.0f}, {result['mask_hidden']:.0%}"
+    line += f"{result['forced']:8.0%}  {result['masks_per_token']:.2f}, {us[0]:.0f}, {us[1]:.0f}, {us[2]:.0f}, {result['mask_hidden']:.0%}"
     print(line + ("" if result["satisfied"] else "  cut off"), flush=True)
 
 

@@ -530,3 +530,40 @@ def test_nobody_looks_ahead_for_a_processor_that_cannot() -> None:
     assert drafting._structure is None
     assert completion.speculation is not None
     assert completion.speculation.sources == ()
+
+
+def wishing(tokens: Sequence[int]) -> Engine:
+    """An engine whose model wants these tokens behind the prompt, whatever it had to say before."""
+    script = {len(PROMPT) + i: token for i, token in enumerate(tokens)}
+    return Engine(ScriptedModel(script=lambda prefix: script.get(len(prefix))), ByteTokenizer())
+
+
+class Masked:
+    """The same grammar, of which nobody knows that it does nothing but forbid."""
+
+    def __init__(self, processor: GrammarProcessor) -> None:
+        self.process, self.commit, self.reset = processor.process, processor.commit, processor.reset
+
+
+@pytest.mark.parametrize("answers", [ANSWERS, CHOICES], ids=["forced", "free"])
+@pytest.mark.parametrize("thinking", [None, Thinking(200, 201), Thinking(200, 201, is_open=True)], ids=repr)
+def test_the_greatest_logit_is_taken_without_a_mask_where_a_mask_would_leave_it(
+    answers: Sequence[Sequence[int]], thinking: Thinking | None
+) -> None:
+    params = SamplingParams(max_tokens=60, logprobs=2)
+    wishes = [list(answer) for answer in answers[1::3]]
+    for wish in wishes:
+        # it wants to say this behind its prompt, and what it wants elsewhere is mostly forbidden
+        said = [
+            complete(wishing(wish[: len(wish) // 2]), processor=processor, params=params)
+            for processor in (grammar(answers, thinking), Masked(grammar(answers, thinking)))
+        ]
+        assert (said[0].ids, said[0].logprobs, said[0].text) == (said[1].ids, said[1].logprobs, said[1].text)
+
+
+def test_no_mask_is_computed_for_a_model_that_says_what_it_may() -> None:
+    wish = [*CHOICES[77], EOS]
+    completion = complete(wishing(wish), processor=grammar(CHOICES))
+    assert (completion.ids, completion.satisfied) == (wish, True)
+    assert completion.mask_costs is not None
+    assert completion.mask_costs.masks <= 1  # begun ahead of the first token

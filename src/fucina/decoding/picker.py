@@ -16,7 +16,7 @@ import numpy as np
 from fucina.core.randomness import uniform
 from fucina.decoding.logprobs import TopLogprobs, token_logprobs
 from fucina.decoding.params import SamplingParams
-from fucina.decoding.processors.contract import LogitProcessor
+from fucina.decoding.processors.contract import Forbidding, LogitProcessor
 from fucina.decoding.processors.penalties import Penalties
 from fucina.decoding.scans import RowScans, open_scans
 from fucina.errors import AllTokensMasked, BadLogits
@@ -56,6 +56,9 @@ class Picker:
         self._copy: NDArray[np.float32] = np.empty(0, np.float32)
         self._inverse_temperature = 0.0 if params.is_greedy else min(1.0 / params.temperature, _GREATEST_INVERSE)
         self._is_greedy = params.is_greedy
+        self._forbidding: Forbidding | None = None
+        if params.is_greedy and not params.penalizes and isinstance(processor, Forbidding):
+            self._forbidding = processor
         self._n_top = params.logprobs
 
     def pick(self, logits: NDArray[np.float32], history: Sequence[int]) -> Choice:
@@ -64,8 +67,10 @@ class Picker:
         logits (vocab,) f32, contiguous, borrowed. Raises AllTokensMasked, BadLogits, and whatever the processor raises;
         then nothing was committed.
         """
-        row = self._edited(logits, history) if self._edits else logits
-        token = self._greatest(row) if self._is_greedy else self._drawn(row, uniform(self.seed, len(history)))
+        token = self._greatest_if_allowed(logits) if self._forbidding is not None else -1
+        if token < 0:
+            row = self._edited(logits, history) if self._edits else logits
+            token = self._greatest(row) if self._is_greedy else self._drawn(row, uniform(self.seed, len(history)))
         if self._n_top is None:
             choice = Choice(token)
         else:
@@ -84,6 +89,13 @@ class Picker:
         if self._penalties is not None:
             self._penalties.apply(self._copy, history)
         return self._copy
+
+    def _greatest_if_allowed(self, logits: NDArray[np.float32]) -> int:
+        """The token that forbidding others cannot change; -1 if it is forbidden itself, or something is wrong."""
+        assert self._forbidding is not None
+        token = self.scans.argmax(logits)
+        is_sound = token >= 0 and logits.item(token) != _MASKED
+        return token if is_sound and self._forbidding.allows(token) else -1
 
     def _greatest(self, row: NDArray[np.float32]) -> int:
         token = self.scans.argmax(row)

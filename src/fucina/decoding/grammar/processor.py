@@ -68,10 +68,13 @@ class GrammarProcessor:
         self._phase = _Phase.GRAMMAR
         if self._thinking is not None:
             self._phase = _Phase.THINKING if self._thinking.is_open else _Phase.START
-        self._mask: NDArray[np.uint32] | None = None  # that the last token was chosen under, if any
+        self._was_accepting = False  # before the last token
+        self._needs_masks = True  # the last token was chosen under one
 
     def prepare(self, drafts: Sequence[int]) -> None:
         """Begin with the masks of a pass with these drafts, in the background."""
+        if not self._needs_masks:
+            return
         n_thoughts, phase = self._thoughts(drafts)
         if self._phase is not _Phase.THINKING or phase is not _Phase.THINKING:
             self._masks.prepare(drafts[n_thoughts:])
@@ -79,16 +82,22 @@ class GrammarProcessor:
     def process(self, logits: NDArray[np.float32], history: Sequence[int]) -> None:  # noqa: ARG002
         """Put -inf in place where the grammar forbids a token. logits (vocab,)."""
         if self._phase is _Phase.THINKING:
-            self._mask = None
             logits[self._ends] = -np.inf
             return
-        self._mask = self._masks.mask()
+        self._needs_masks = True
+        mask = self._masks.mask()
         if self._phase is _Phase.START and self._thinking is not None:
             opening = logits[self._thinking.open_id]
-            self._scans.apply_bitmask(logits, self._mask)
+            self._scans.apply_bitmask(logits, mask)
             logits[self._thinking.open_id] = opening
         else:
-            self._scans.apply_bitmask(logits, self._mask)
+            self._scans.apply_bitmask(logits, mask)
+
+    def allows(self, token: int) -> bool:
+        """Whether the grammar allows a token next; then no mask is computed, nor begun ahead of the next pass."""
+        is_allowed = self._n_allowed((token,)) == 1
+        self._needs_masks = not is_allowed
+        return is_allowed
 
     def commit(self, token: int) -> None:
         """Go on by the chosen token; behind an end there is nothing to go on to."""
@@ -96,6 +105,7 @@ class GrammarProcessor:
             n_thoughts, self._phase = self._thoughts((token,))
             if n_thoughts:
                 return
+        self._was_accepting = self._masks.matcher.is_accepting
         if token not in self._end_ids:
             self._masks.consume(token)
 
@@ -107,6 +117,9 @@ class GrammarProcessor:
 
     def valid_prefix_len(self, tokens: Sequence[int]) -> int:
         """Count how many of these tokens, from the first on, would be allowed one after the other."""
+        return self._n_allowed(tokens)
+
+    def _n_allowed(self, tokens: Sequence[int]) -> int:
         n_thoughts, _ = self._thoughts(tokens)
         for n, token in enumerate(tokens[:n_thoughts]):
             if token in self._end_ids:
@@ -117,9 +130,8 @@ class GrammarProcessor:
 
     def is_satisfied(self, *, ended: bool) -> bool:
         """Whether what was committed is a whole answer. `ended`: the last token only ended it, and is no part of it."""
-        if ended:  # ends are allowed exactly where the grammar accepts
-            mask = self._mask
-            return mask is not None and any(int(mask[end >> 5]) >> (end & 31) & 1 for end in self._end_ids)
+        if ended:
+            return self._phase is _Phase.GRAMMAR and self._was_accepting
         return self._phase in (_Phase.START, _Phase.GRAMMAR) and self._masks.matcher.is_accepting
 
     def _thoughts(self, tokens: Sequence[int]) -> tuple[int, _Phase]:

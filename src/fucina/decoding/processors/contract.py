@@ -22,7 +22,10 @@ class LogitProcessor(Protocol):
         """Change logits (vocab,) in place; -inf forbids a token. Both arguments are borrowed for the call only."""
 
     def commit(self, token: int) -> None:
-        """Learn the token that was chosen: called exactly once after each process. Committed tokens never roll back."""
+        """Learn the token that was chosen: called exactly once after each process. Committed tokens never roll back.
+
+        Of a `Forbidding` processor also after an `allows` that said yes, in place of process.
+        """
 
     def reset(self) -> None:
         """Become as new: called before the first process of an answer."""
@@ -40,11 +43,19 @@ class StructuralProcessor(Protocol):
 
 
 @runtime_checkable
+class Forbidding(Protocol):
+    """A processor that does nothing but forbid tokens: where it allows the greatest logit, no mask is needed."""
+
+    def allows(self, token: int) -> bool:
+        """Whether `process` would leave this token a logit above -inf, if it has one."""
+
+
+@runtime_checkable
 class PassListener(Protocol):
     """A processor with work of its own, which it can do while the model computes."""
 
     def prepare(self, drafts: Sequence[int]) -> None:
-        """Take note that a pass begins: `process` follows for the next token, and for those behind right drafts."""
+        """Take note that a pass begins: the next token will be chosen behind it, and those behind right drafts."""
 
 
 @runtime_checkable
