@@ -12,11 +12,13 @@ import llguidance
 import numpy as np
 
 from fucina.decoding.grammar.constraint import Constraint
+from fucina.decoding.grammar.contract import Matcher
 from fucina.decoding.grammar.lark_text import JSON_FORM, engine_lark
 from fucina.decoding.grammar.matcher import GrammarMatcher
-from fucina.decoding.grammar.schema import checked_schema
+from fucina.decoding.grammar.schema import checked_schema, has_open_objects
 from fucina.decoding.grammar.suspects import culprit
 from fucina.decoding.grammar.trial import FREE_LIMITS, SCHEMA_LIMITS, Limits, Trial, tried
+from fucina.decoding.grammar.unique_keys import UniqueKeysMatcher
 from fucina.decoding.grammar.vocabulary import GrammarVocabulary
 from fucina.errors import BadGrammar, BadSchema, ConstraintError, ConstraintFailed, ConstraintTooLarge
 
@@ -32,10 +34,10 @@ class Compiler:
         self._vocabulary = vocabulary
         self._max_kept, self._max_kept_text = max_kept, max_kept_text
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Constraint, GrammarMatcher] = OrderedDict()
+        self._kept: OrderedDict[Constraint, Matcher] = OrderedDict()
 
-    def matcher(self, constraint: Constraint) -> GrammarMatcher:
-        """Give a matcher at the start of the constraint.
+    def matcher(self, constraint: Constraint) -> Matcher:
+        """Give a matcher at the start of the constraint. Objects of a schema have each of their keys once.
 
         Compiles on the caller's thread, some milliseconds for a usual schema and two seconds at most, after a trial in
         a process of its own. Raises BadSchema, BadGrammar and ConstraintTooLarge.
@@ -55,7 +57,7 @@ class Compiler:
                 self._kept.popitem(last=False)
             return compiled.copy()
 
-    def _compile(self, constraint: Constraint) -> GrammarMatcher:
+    def _compile(self, constraint: Constraint) -> Matcher:
         limits = SCHEMA_LIMITS if constraint.kind == "json_schema" else FREE_LIMITS
         grammar = _engine_grammar(constraint)
         trial = tried(grammar, limits)
@@ -72,7 +74,7 @@ class Compiler:
             matcher.forced_tokens()
         except ConstraintFailed as error:
             raise _typed(constraint, Trial("step", str(error)), limits) from error
-        return matcher
+        return UniqueKeysMatcher(matcher, self._vocabulary) if has_open_objects(constraint) else matcher
 
 
 def _engine_grammar(constraint: Constraint) -> str:
