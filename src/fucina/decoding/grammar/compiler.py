@@ -13,9 +13,11 @@ import numpy as np
 
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.grammar.contract import Matcher
+from fucina.decoding.grammar.keys_left import KeysLeftMatcher
 from fucina.decoding.grammar.lark_text import JSON_FORM, engine_lark
 from fucina.decoding.grammar.matcher import GrammarMatcher
-from fucina.decoding.grammar.schema import checked_schema, has_open_objects
+from fucina.decoding.grammar.open_objects import has_other_keys, has_patterns_for_keys
+from fucina.decoding.grammar.schema import checked_schema
 from fucina.decoding.grammar.suspects import culprit
 from fucina.decoding.grammar.trial import FREE_LIMITS, SCHEMA_LIMITS, Limits, Trial, tried
 from fucina.decoding.grammar.unique_keys import UniqueKeysMatcher
@@ -74,7 +76,15 @@ class Compiler:
             matcher.forced_tokens()
         except ConstraintFailed as error:
             raise _typed(constraint, Trial("step", str(error)), limits) from error
-        return UniqueKeysMatcher(matcher, self._vocabulary) if has_open_objects(constraint) else matcher
+        return self._with_unique_keys(constraint, matcher) if constraint.kind == "json_schema" else matcher
+
+    def _with_unique_keys(self, constraint: Constraint, matcher: GrammarMatcher) -> Matcher:
+        """A matcher that keeps keys unique where the grammar of a schema does not."""
+        schema = checked_schema(constraint.text)
+        if not has_other_keys(schema):
+            return matcher
+        unique = UniqueKeysMatcher(matcher, self._vocabulary)
+        return KeysLeftMatcher(unique) if has_patterns_for_keys(schema) else unique
 
 
 def _engine_grammar(constraint: Constraint) -> str:

@@ -40,6 +40,13 @@ class JsonState(NamedTuple):
         """The keys of the innermost object so far; none in an array."""
         return () if self.level is None or self.level.keys is None else self.level.keys
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the next key, or what is written of it, may still become one that its object has already."""
+        if self.place is Place.KEY:
+            return any(key.startswith(self.key) for key in self.keys)
+        return self.wants_key and bool(self.keys)
+
     def after(self, text: bytes) -> JsonState | None:
         """Go on by some bytes of a JSON text; None where they complete a key that its object has already."""
         state, at = self, 0

@@ -90,3 +90,8 @@ def _describes_all_items(node: Node) -> bool:
 
 def _indices(node: Node, keyword: str) -> range:
     return range(len(node.get(keyword, ())))
+
+
+def has_patterns_for_keys(schema: CheckedSchema) -> bool:
+    """Whether an object may take no more than the keys that match a pattern, which may be few."""
+    return any(isinstance(node, dict) and bool(node.get("patternProperties")) for node in schema.nodes.values())

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from fucina.decoding.grammar.checking import CheckedSchema
 from fucina.decoding.grammar.endless import endless_paths
 from fucina.decoding.grammar.json_text import canonical_schema
-from fucina.decoding.grammar.open_objects import has_other_keys
 
 if TYPE_CHECKING:
     from fucina.decoding.grammar.constraint import Constraint
 
-__all__ = ["canonical_schema", "checked_schema", "has_open_objects", "unbounded_paths"]
+__all__ = ["canonical_schema", "checked_schema", "unbounded_paths"]
 
 
 @lru_cache(maxsize=4)  # the door, the warning and the compiler ask for the same one in a row
@@ -30,8 +29,3 @@ def unbounded_paths(constraint: Constraint) -> tuple[str, ...]:
     of themselves.
     """
     return endless_paths(checked_schema(constraint.text)) if constraint.kind == "json_schema" else ()
-
-
-def has_open_objects(constraint: Constraint) -> bool:
-    """Whether a schema takes objects with keys that it does not name; False for other constraints."""
-    return constraint.kind == "json_schema" and has_other_keys(checked_schema(constraint.text))

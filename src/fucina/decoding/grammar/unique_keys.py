@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class UniqueKeysMatcher:
     """A `Matcher` for JSON. Beyond what the grammar forbids, no token may complete a key that its object has already.
 
-    Where no other key is left, as in an object whose pattern for names has few matches, ConstraintFailed ends it.
+    Where no other key is left ConstraintFailed ends it; `KeysLeftMatcher` keeps away from there.
     """
 
     def __init__(self, matcher: GrammarMatcher, vocabulary: GrammarVocabulary, state: JsonState | None = None) -> None:
@@ -45,10 +45,10 @@ class UniqueKeysMatcher:
         states = self._states(drafts)
         n_masks = self._matcher.masks(drafts[: len(states) - 1], out[: len(states)])
         for i in range(n_masks):
-            if self._vocabulary.key_ends.forbid(states[i], out[i]) and not out[i].any():
+            if self._vocabulary.key_tokens.forbid(states[i], out[i]) and not out[i].any():
                 if i:
                     return i
-                raise _used_up()
+                raise used_up()
         return n_masks
 
     def consume(self, token: int) -> None:
@@ -64,7 +64,7 @@ class UniqueKeysMatcher:
         forced = self._matcher.forced_tokens()
         n_left = len(self._states(forced)) - 1
         if forced and not n_left:
-            raise _used_up()
+            raise used_up()
         return forced[:n_left]
 
     def valid_prefix_len(self, tokens: Sequence[int]) -> int:
@@ -74,6 +74,14 @@ class UniqueKeysMatcher:
     def copy(self) -> UniqueKeysMatcher:
         """A matcher of its own in the same state."""
         return UniqueKeysMatcher(self._matcher.copy(), self._vocabulary, self._state)
+
+    def state_behind(self, token: int) -> JsonState | None:
+        """Where the text stands behind a token; None where that completes a key that its object has already."""
+        return self._after(self._state, token)
+
+    def towards_known(self, mask: NDArray[np.uint32]) -> list[int]:
+        """Give the tokens of the mask of the next one, (n_words,), behind which the key may repeat a known one."""
+        return self._vocabulary.key_tokens.towards_known(self._state, mask)
 
     def _states(self, tokens: Sequence[int]) -> list[JsonState]:
         """The state here, and behind each of these tokens up to the first that completes a key twice."""
@@ -90,7 +98,8 @@ class UniqueKeysMatcher:
         return state.after(self._vocabulary.texts[token]) if self._vocabulary.is_text(token) else state
 
 
-def _used_up() -> ConstraintFailed:
+def used_up() -> ConstraintFailed:
+    """The error of an object that asks for a key and has them all."""
     return ConstraintFailed(
         "every key that may come here is in its object already: the patterns for names match too few of them"
     )

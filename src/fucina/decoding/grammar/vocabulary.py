@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import llguidance
 import numpy as np
 
-from fucina.decoding.grammar.key_ends import KeyEnds
+from fucina.decoding.grammar.key_tokens import KeyTokens
 from fucina.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ class GrammarVocabulary:
         )
 
     @cached_property  # threads that come at the same time make the same
-    def key_ends(self) -> KeyEnds:
-        """The tokens in which a key of an object can end."""
-        return KeyEnds(self.texts)
+    def key_tokens(self) -> KeyTokens:
+        """The tokens that matter to the keys of objects."""
+        return KeyTokens(self.texts)
 
     def is_text(self, token: int) -> bool:
         """Whether a token stands for text. False for a number that is no token."""
