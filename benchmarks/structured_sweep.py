@@ -1,9 +1,8 @@
 """Ask real models for JSON by every schema of a file, greedy and sampled, and check each answer from outside.
 
 A complete answer must be strict JSON, validate with `jsonschema` and have its keys in the order of its schema; one that
-ran out of tokens must say that it is not satisfied. Exit status 1 if any answer is invalid. An object that is open to
-properties without a name may give one of those twice: JSON allows that, `schema=` refuses it. Such answers are counted
-by themselves.
+ran out of tokens must say that it is not satisfied. Exit status 1 if any answer is invalid. Answers in which an object
+has a key twice are counted by themselves, and are invalid too: no strict parser takes them.
 
 Usage: structured_sweep.py [MODEL ...] [--schemas FILE] [--max-tokens N] [--batch N] [--no-spec]
 """
@@ -78,7 +77,7 @@ def sweep(
     rate = n_tokens / (time.perf_counter() - began)
     shown = " | ".join(str(counts[kind]) for kind in ("complete", "length", "invalid", "a key twice", "refused"))
     print(f"| {name} | {mode} | {shown} | {n_tokens} | {rate:.0f} |", flush=True)
-    return counts["invalid"]
+    return counts["invalid"] + counts["a key twice"]
 
 
 def constraint(case: dict[str, Any], counts: Counter[str]) -> Constraint | None:

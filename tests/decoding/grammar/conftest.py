@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fucina.decoding.grammar.compiler import Compiler
-from fucina.decoding.grammar.matcher import GrammarMatcher
+from fucina.decoding.grammar.contract import Matcher
 from fucina.decoding.grammar.vocabulary import GrammarVocabulary
 from fucina.storage.gguf import open_gguf
 from fucina.testing.byte_tokenizer import ByteTokenizer
@@ -29,18 +29,26 @@ class Grammars:
         self.texts = tokenizer.text_bytes()
         self._rank = np.array([_rank(text) for text in self.texts])
 
-    def allowed(self, matcher: GrammarMatcher) -> NDArray[np.int64]:
+    def allowed(self, matcher: Matcher) -> NDArray[np.int64]:
         """The ids that the mask of the next token allows."""
         mask = np.zeros((1, matcher.n_words), np.uint32)
         assert matcher.masks((), mask) == 1
         return ids_of(mask[0])
 
     def walk(
-        self, matcher: GrammarMatcher, rng: np.random.Generator, *, n_free: int = 60, n_most: int = 4000
+        self,
+        matcher: Matcher,
+        rng: np.random.Generator,
+        *,
+        n_free: int = 60,
+        n_most: int = 4000,
+        text: bytes = b"",
     ) -> tuple[list[int], bytes]:
-        """Consume tokens up to an end, some by chance, then those that lead to it soonest; give them and their text."""
+        """Consume tokens up to an end, some by chance, then those that lead to it soonest; give them and their text.
+
+        `text`: what the matcher has behind it.
+        """
         tokens: list[int] = []
-        text = b""
         while len(tokens) < n_most:
             ids = self.allowed(matcher)
             assert len(ids), "nothing may follow"

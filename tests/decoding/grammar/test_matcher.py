@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fucina.decoding.grammar.constraint import Constraint
-from fucina.decoding.grammar.matcher import GrammarMatcher
+from fucina.decoding.grammar.contract import Matcher
 from fucina.errors import ConstraintFailed, ShapeError
 
 PERSON = {
@@ -28,6 +28,13 @@ CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("schemas.json"
 CONSTRAINTS = {
     "schema": Constraint.json_schema(PERSON),
     "any JSON": Constraint.any_json(),
+    "few keys": Constraint.json_schema(
+        {
+            "type": "object",
+            "patternProperties": {"^[ab]$": {}, "^[xy]{2}": {"type": "null"}},
+            "additionalProperties": False,
+        }
+    ),
     "number": Constraint.json_schema({"type": ["number", "null"]}),
     "regex": Constraint.regex(r"(the |a )?[a-z]{2,}( [äöü日]+)*(, (yes|no|\w+))*[.!]"),
     "empty alternative": Constraint.regex(r"(|a|ab)c?"),
@@ -39,7 +46,7 @@ CONSTRAINTS = {
 }
 
 
-def check_state(grammars: Any, matcher: GrammarMatcher, sample: np.ndarray[Any, Any] | None = None) -> None:
+def check_state(grammars: Any, matcher: Matcher, sample: np.ndarray[Any, Any] | None = None) -> None:
     """Compare the mask with what can be consumed, token by token."""
     allowed = set(grammars.allowed(matcher).tolist())
     assert allowed
@@ -229,7 +236,7 @@ def test_a_grammar_that_gives_up_says_so(byte_grammars: Any) -> None:
         matcher.forced_tokens()
 
 
-def mask_of(matcher: GrammarMatcher) -> np.ndarray[Any, np.dtype[np.uint32]]:
+def mask_of(matcher: Matcher) -> np.ndarray[Any, np.dtype[np.uint32]]:
     out = np.zeros((1, matcher.n_words), np.uint32)
     assert matcher.masks((), out) == 1
     return out

@@ -17,12 +17,16 @@ CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("schemas.json"
 
 
 def strict(text: bytes) -> Any:
-    """Parse JSON that every parser takes: UTF-8, no NaN, no control characters in strings."""
+    """Parse JSON that every parser takes: UTF-8, no NaN, no control characters in strings, no key twice."""
 
     def refuse(name: str) -> None:
         raise ValueError(name)
 
-    return json.loads(text.decode("utf-8"), parse_constant=refuse)
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len(dict(pairs)) == len(pairs)
+        return dict(pairs)
+
+    return json.loads(text.decode("utf-8"), parse_constant=refuse, object_pairs_hook=unique)
 
 
 def check_answer(case: dict[str, Any], text: bytes) -> None:

@@ -12,11 +12,15 @@ import llguidance
 import numpy as np
 
 from fucina.decoding.grammar.constraint import Constraint
+from fucina.decoding.grammar.contract import Matcher
+from fucina.decoding.grammar.keys_left import KeysLeftMatcher
 from fucina.decoding.grammar.lark_text import JSON_FORM, engine_lark
 from fucina.decoding.grammar.matcher import GrammarMatcher
+from fucina.decoding.grammar.open_objects import has_other_keys, has_patterns_for_keys
 from fucina.decoding.grammar.schema import checked_schema
 from fucina.decoding.grammar.suspects import culprit
 from fucina.decoding.grammar.trial import FREE_LIMITS, SCHEMA_LIMITS, Limits, Trial, tried
+from fucina.decoding.grammar.unique_keys import UniqueKeysMatcher
 from fucina.decoding.grammar.vocabulary import GrammarVocabulary
 from fucina.errors import BadGrammar, BadSchema, ConstraintError, ConstraintFailed, ConstraintTooLarge
 
@@ -32,10 +36,10 @@ class Compiler:
         self._vocabulary = vocabulary
         self._max_kept, self._max_kept_text = max_kept, max_kept_text
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Constraint, GrammarMatcher] = OrderedDict()
+        self._kept: OrderedDict[Constraint, Matcher] = OrderedDict()
 
-    def matcher(self, constraint: Constraint) -> GrammarMatcher:
-        """Give a matcher at the start of the constraint.
+    def matcher(self, constraint: Constraint) -> Matcher:
+        """Give a matcher at the start of the constraint. Objects of a schema have each of their keys once.
 
         Compiles on the caller's thread, some milliseconds for a usual schema and two seconds at most, after a trial in
         a process of its own. Raises BadSchema, BadGrammar and ConstraintTooLarge.
@@ -55,7 +59,7 @@ class Compiler:
                 self._kept.popitem(last=False)
             return compiled.copy()
 
-    def _compile(self, constraint: Constraint) -> GrammarMatcher:
+    def _compile(self, constraint: Constraint) -> Matcher:
         limits = SCHEMA_LIMITS if constraint.kind == "json_schema" else FREE_LIMITS
         grammar = _engine_grammar(constraint)
         trial = tried(grammar, limits)
@@ -72,7 +76,15 @@ class Compiler:
             matcher.forced_tokens()
         except ConstraintFailed as error:
             raise _typed(constraint, Trial("step", str(error)), limits) from error
-        return matcher
+        return self._with_unique_keys(constraint, matcher) if constraint.kind == "json_schema" else matcher
+
+    def _with_unique_keys(self, constraint: Constraint, matcher: GrammarMatcher) -> Matcher:
+        """A matcher that keeps keys unique where the grammar of a schema does not."""
+        schema = checked_schema(constraint.text)
+        if not has_other_keys(schema):
+            return matcher
+        unique = UniqueKeysMatcher(matcher, self._vocabulary)
+        return KeysLeftMatcher(unique) if has_patterns_for_keys(schema) else unique
 
 
 def _engine_grammar(constraint: Constraint) -> str:

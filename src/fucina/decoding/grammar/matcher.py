@@ -38,9 +38,7 @@ class GrammarMatcher:
 
         out (len(drafts) + 1, n_words) uint32. The GIL is free during the long parts.
         """
-        expected = (len(drafts) + 1, self.n_words)
-        if out.shape != expected or out.dtype != np.uint32 or not out.flags.c_contiguous:
-            raise ShapeError("masks", expected=f"{expected} uint32, C-contiguous", got=f"{out.shape} {out.dtype}")
+        check_room(out, len(drafts) + 1, self.n_words)
         trial = self
         trial._write_mask(out[0])
         for i, draft in enumerate(drafts):
@@ -109,3 +107,10 @@ class GrammarMatcher:
     def _check(self) -> None:
         if self._state.is_error():
             raise ConstraintFailed(f"the grammar cannot be followed any further: {self._state.get_error()}")
+
+
+def check_room(out: NDArray[np.uint32], n_masks: int, n_words: int) -> None:
+    """Raise ShapeError for anything but room for so many masks: (n_masks, n_words) uint32, C-contiguous."""
+    expected = (n_masks, n_words)
+    if out.shape != expected or out.dtype != np.uint32 or not out.flags.c_contiguous:
+        raise ShapeError("masks", expected=f"{expected} uint32, C-contiguous", got=f"{out.shape} {out.dtype}")

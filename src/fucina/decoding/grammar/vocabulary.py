@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import llguidance
 import numpy as np
 
+from fucina.decoding.grammar.key_tokens import KeyTokens
 from fucina.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ class GrammarVocabulary:
     """The trie of a model's tokens. It never changes; any number of threads may use it.
 
     Tokens without text (control, unknown and unused ones, and markers) are known by number only, so that no text can
-    ask for them. `trie` is the engine's own object. Masks, (n_words,) uint32: `end_mask` holds the tokens that end an
-    answer, `known_mask` these and all that stand for text.
+    ask for them. `trie` is the engine's own object, `texts` the bytes of each token. Masks, (n_words,) uint32:
+    `end_mask` holds the tokens that end an answer, `known_mask` these and all that stand for text.
     """
 
     def __init__(self, tokenizer: TextTokens, *, slices: Sequence[str] | None = None) -> None:
@@ -54,6 +56,7 @@ class GrammarVocabulary:
         texts = list(tokenizer.text_bytes())
         for token in self.end_ids:
             texts[token] = b""
+        self.texts: Sequence[bytes] = texts
         self._textless = frozenset(token for token, text in enumerate(texts) if not text)
         is_end = np.isin(np.arange(self.vocab_size), self.end_ids)
         self.end_mask = self._mask(is_end)
@@ -64,6 +67,11 @@ class GrammarVocabulary:
             eos_token=list(self.end_ids),
             slices=llguidance.LLTokenizer.general_slices() if slices is None else list(slices),
         )
+
+    @cached_property  # threads that come at the same time make the same
+    def key_tokens(self) -> KeyTokens:
+        """The tokens that matter to the keys of objects."""
+        return KeyTokens(self.texts)
 
     def is_text(self, token: int) -> bool:
         """Whether a token stands for text. False for a number that is no token."""
