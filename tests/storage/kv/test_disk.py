@@ -199,6 +199,20 @@ def test_prefix_cache_and_disk_tier_agree_on_names(pool: KvPool, tier: DiskTier)
         assert pool.memory[3 * SIZE :] == both[offset : offset + SIZE]
 
 
+def test_a_row_that_points_at_another_block_is_a_miss(tmp_path: Path, tier: DiskTier, pool: KvPool) -> None:
+    """Also when that block begins with the tokens asked for: a name stands for all tokens before it as well."""
+    stored, other = make(FULL), make(FULL, parent=blake2b(b"other", digest_size=32).digest())
+    keep(tier, pool, stored, other)
+    assert tier.flush()
+    (index,) = (tmp_path / "kv").glob("*.sqlite")
+    with sqlite3.connect(index) as connection:
+        both = "(SELECT MIN(start) + MAX(start) FROM blocks)"
+        connection.execute(f"UPDATE blocks SET start = {both} - start")
+    connection.close()
+    assert not comes_back(tier, pool, stored) and not comes_back(tier, pool, other)
+    assert tier.counters.n_damaged == 2
+
+
 @pytest.mark.parametrize("place", [0, 100, 511, 512, 512 + SIZE - 1])
 def test_a_flipped_bit_is_a_miss_and_the_block_can_be_stored_again(
     tmp_path: Path, tier: DiskTier, pool: KvPool, place: int

@@ -45,6 +45,7 @@ def test_no_promise_is_broken_by_sigkill(tmp_path: Path) -> None:
     for number in promised:
         _is_there(child, tier, pool, number)
     assert tier.close()
+    assert tier.n_segments_removed == 0
     assert len(promised) > N_KILLS  # the kills came late enough to say something
     print(f"{N_KILLS} kills, {len(promised)} promised blocks, slowest start {slowest_s * 1e3:.0f} ms")
 
