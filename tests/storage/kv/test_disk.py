@@ -400,6 +400,27 @@ def test_an_index_damaged_in_use_ends_writing_and_is_mended_by_the_next_start(tm
     assert tier.close()
 
 
+def test_what_another_adds_before_it_lets_go_of_a_segment_is_not_cut(tmp_path: Path, pool: KvPool) -> None:
+    """A start and a first block find a segment that is promised to be longer than it was a moment ago."""
+    for action in "start", "first block":
+        first = DiskTier(tmp_path / action, pool, b"model", MEBIBYTE)
+        keep(first, pool, make(FULL))
+        assert first.flush()
+        second = DiskTier(tmp_path / action, pool, b"model", MEBIBYTE)
+        stale = second._index.segments()
+        keep(first, pool, make(FULL[1:]))
+        assert first.close()
+        with patch.object(Index, "segments", return_value=stale):
+            if action == "start":
+                assert second.close()
+                second = DiskTier(tmp_path / action, pool, b"model", MEBIBYTE)
+            keep(second, pool, make(FULL[2:]))
+            assert second.flush()
+        for start in range(3):
+            assert comes_back(second, pool, make(FULL[start:])), (action, start)
+        assert second.close()
+
+
 def test_two_processes_on_one_directory(tmp_path: Path) -> None:
     path = Path(__file__).with_name("kill_disk.py")
     child = runpy.run_path(str(path))
