@@ -256,6 +256,7 @@ class Battered(RuleBasedStateMachine):
     @rule()
     def all_is_well(self) -> None:
         assert self.tier.flush(60) and self.tier.failure is None
+        assert self.tier.counters.n_unanswered == 0
         assert sum(path.stat().st_size for path in self.segments()) <= 8 * SEGMENT_BYTES + 600
 
     @invariant()

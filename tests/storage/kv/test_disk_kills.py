@@ -40,7 +40,7 @@ def test_no_promise_is_broken_by_sigkill(tmp_path: Path) -> None:
             block = child["stored"](number, 0)
             if (found := tier.find(block.parent, block.tokens)) and found.name == block.name:
                 assert not tier.fetch(block.name, block.tokens, 0) or child["got"](pool, 0) == child["content"](number)
-        assert tier.close()
+        assert tier.close() and tier.counters.n_unanswered == 0
     tier = DiskTier(tmp_path / "kv", pool, child["IDENTITY"], child["CAPACITY_BYTES"])
     for number in promised:
         _is_there(child, tier, pool, number)
