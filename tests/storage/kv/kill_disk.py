@@ -18,9 +18,9 @@ from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.kv.prefix import StoredBlock
 
-GEOMETRY = KvGeometry((LayerGeometry(kv_heads=2, d_head=64),) * 2)  # 64 KiB a block
+GEOMETRY = KvGeometry((LayerGeometry(kv_heads=1, d_head=64),))  # 16 KiB a block
 IDENTITY = b"a model"
-CAPACITY_BYTES = 1 << 30
+CAPACITY_BYTES = 32 << 30  # nothing has to make room
 N_SLOTS = 16
 
 

@@ -199,6 +199,20 @@ def test_prefix_cache_and_disk_tier_agree_on_names(pool: KvPool, tier: DiskTier)
         assert pool.memory[3 * SIZE :] == both[offset : offset + SIZE]
 
 
+def test_a_row_that_points_at_another_block_is_a_miss(tmp_path: Path, tier: DiskTier, pool: KvPool) -> None:
+    """Also when that block begins with the tokens asked for: a name stands for all tokens before it as well."""
+    stored, other = make(FULL), make(FULL, parent=blake2b(b"other", digest_size=32).digest())
+    keep(tier, pool, stored, other)
+    assert tier.flush()
+    (index,) = (tmp_path / "kv").glob("*.sqlite")
+    with sqlite3.connect(index) as connection:
+        both = "(SELECT MIN(start) + MAX(start) FROM blocks)"
+        connection.execute(f"UPDATE blocks SET start = {both} - start")
+    connection.close()
+    assert not comes_back(tier, pool, stored) and not comes_back(tier, pool, other)
+    assert tier.counters.n_damaged == 2
+
+
 @pytest.mark.parametrize("place", [0, 100, 511, 512, 512 + SIZE - 1])
 def test_a_flipped_bit_is_a_miss_and_the_block_can_be_stored_again(
     tmp_path: Path, tier: DiskTier, pool: KvPool, place: int
@@ -384,6 +398,27 @@ def test_an_index_damaged_in_use_ends_writing_and_is_mended_by_the_next_start(tm
     assert comes_back(tier, pool, make(FULL))
     assert len(list((tmp_path / "kv").glob("*.sqlite"))) == 2
     assert tier.close()
+
+
+def test_what_another_adds_before_it_lets_go_of_a_segment_is_not_cut(tmp_path: Path, pool: KvPool) -> None:
+    """A start and a first block find a segment that is promised to be longer than it was a moment ago."""
+    for action in "start", "first block":
+        first = DiskTier(tmp_path / action, pool, b"model", MEBIBYTE)
+        keep(first, pool, make(FULL))
+        assert first.flush()
+        second = DiskTier(tmp_path / action, pool, b"model", MEBIBYTE)
+        stale = second._index.segments()
+        keep(first, pool, make(FULL[1:]))
+        assert first.close()
+        with patch.object(Index, "segments", return_value=stale):
+            if action == "start":
+                assert second.close()
+                second = DiskTier(tmp_path / action, pool, b"model", MEBIBYTE)
+            keep(second, pool, make(FULL[2:]))
+            assert second.flush()
+        for start in range(3):
+            assert comes_back(second, pool, make(FULL[start:])), (action, start)
+        assert second.close()
 
 
 def test_two_processes_on_one_directory(tmp_path: Path) -> None:

@@ -40,11 +40,12 @@ def test_no_promise_is_broken_by_sigkill(tmp_path: Path) -> None:
             block = child["stored"](number, 0)
             if (found := tier.find(block.parent, block.tokens)) and found.name == block.name:
                 assert not tier.fetch(block.name, block.tokens, 0) or child["got"](pool, 0) == child["content"](number)
-        assert tier.close()
+        assert tier.close() and tier.counters.n_unanswered == 0
     tier = DiskTier(tmp_path / "kv", pool, child["IDENTITY"], child["CAPACITY_BYTES"])
     for number in promised:
         _is_there(child, tier, pool, number)
     assert tier.close()
+    assert tier.n_segments_removed == 0
     assert len(promised) > N_KILLS  # the kills came late enough to say something
     print(f"{N_KILLS} kills, {len(promised)} promised blocks, slowest start {slowest_s * 1e3:.0f} ms")
 

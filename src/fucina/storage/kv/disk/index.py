@@ -96,6 +96,11 @@ class Index:
         rows = self._writer.execute("SELECT file, id, end FROM segments").fetchall()
         return {file: (segment, end) for file, segment, end in rows}
 
+    def end(self, segment: int) -> int | None:
+        """Where what is committed in a segment ends; None if it is gone."""
+        row = self._writer.execute("SELECT end FROM segments WHERE id = ?", (segment,)).fetchone()
+        return None if row is None else int(row[0])
+
     def total_bytes(self) -> int:
         """Give the bytes of all segments, as far as they are committed."""
         (total,) = self._writer.execute("SELECT COALESCE(SUM(end), 0) FROM segments").fetchone()

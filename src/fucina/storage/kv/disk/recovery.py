@@ -65,8 +65,11 @@ def _reconcile(folder: Folder, index: Index, files: Files) -> None:
             if file not in known:
                 _take_in(folder, index, files, file, fd)
                 continue
-            segment, end = known[file]
+            segment = known[file][0]
+            end = index.end(segment)  # not as it was before we held it: somebody may have added to it
             n_bytes = os.fstat(fd).st_size
+            if end is None:
+                continue
             if n_bytes > end:
                 files.truncate(fd, end)
             elif n_bytes < end:

@@ -38,6 +38,8 @@ from fucina.storage.kv.prefix import FoundBlock, StoredBlock
 #: Segments are deleted whole: an eighth of the capacity, so that little is lost at once, and no more than this.
 _MOST_SEGMENT_BYTES = 256 << 20
 _SEGMENTS_IN_CAPACITY = 8
+#: How much the newest fetch counts in their average.
+_NEWEST_COUNTS = 0.125
 #: Reading failed for want of something that may come back, not because of the record.
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES)
 
@@ -53,6 +55,7 @@ class DiskCounters:
     restored_bytes: int = 0
     restored_s: float = 0.0
     n_damaged: int = 0  # records that were not what they should be
+    n_unanswered: int = 0  # look-ups that the index failed to answer, and that counted as misses
 
 
 class DiskTier:
@@ -87,6 +90,7 @@ class DiskTier:
         self.counters = DiskCounters()
         self._damaged: set[bytes] = set()
         self._patient_until = 0.0
+        self._fetch_s: float | None = None
         self._told = self._closed = False
         with contextlib.ExitStack() as undo:
             self._folder = undo.enter_context(contextlib.closing(Folder(directory)))
@@ -112,9 +116,8 @@ class DiskTier:
 
     @property
     def seconds_to_fetch(self) -> float | None:
-        """What fetching one block has taken so far, on average; None before the first."""
-        counters = self.counters
-        return counters.restored_s / counters.n_restored if counters.n_restored else None
+        """What fetching one block has taken lately, on average; None before the first."""
+        return self._fetch_s
 
     def keep(self, stored: StoredBlock) -> None:
         """Copy the block's bytes, now, and store them when there is time. A full queue drops it, see be_patient."""
@@ -145,8 +148,10 @@ class DiskTier:
             return None
         tokens = pack_tokens(ids[:KV_BLOCK])
         known = [(item.record.name, item.record.tokens) for item in self._waiting.children(parent)]
-        with contextlib.suppress(sqlite3.Error):  # what is not found is computed
+        try:
             known += self._index.neighbors(self._identity, parent, tokens)
+        except sqlite3.Error:
+            self.counters.n_unanswered += 1  # what is not found is computed
         best: FoundBlock | None = None
         for name, theirs in known:
             n_common = n_common_tokens(tokens, theirs)
@@ -167,10 +172,11 @@ class DiskTier:
             if not self._fill(name, pack_tokens(tokens), target):
                 return False
         self._waiting.note_use((self._identity, name), time.time_ns())
-        counters = self.counters
-        counters.n_restored += 1
-        counters.restored_bytes += self._block_bytes
-        counters.restored_s += time.perf_counter() - before
+        took = time.perf_counter() - before
+        self._fetch_s = took if self._fetch_s is None else self._fetch_s + (took - self._fetch_s) * _NEWEST_COUNTS
+        self.counters.n_restored += 1
+        self.counters.restored_bytes += self._block_bytes
+        self.counters.restored_s += took
         return True
 
     def be_patient(self, seconds: float) -> None:
@@ -204,6 +210,7 @@ class DiskTier:
         try:
             return self._index.place(self._identity, name)
         except sqlite3.Error:
+            self.counters.n_unanswered += 1
             return None
 
     def _fill(self, name: bytes, tokens: bytes, target: memoryview) -> bool:

@@ -102,11 +102,13 @@ class Writer:
         """Go on with a segment that nobody writes and that has room, or begin one."""
         with self._folder.locked():
             for file, (segment, end) in self._index.segments().items():
-                if end + n_bytes <= self._segment_bytes and (fd := self._take(file)) is not None:
-                    if os.fstat(fd).st_size >= end:
-                        self._files.truncate(fd, end)
-                        return _Segment(segment, fd, end, end)
-                    os.close(fd)
+                if end + n_bytes > self._segment_bytes or (fd := self._take(file)) is None:
+                    continue
+                now = self._index.end(segment)  # who had it may have added to it since
+                if now is not None and end <= now <= os.fstat(fd).st_size and now + n_bytes <= self._segment_bytes:
+                    self._files.truncate(fd, now)
+                    return _Segment(segment, fd, now, now)
+                os.close(fd)
             file, fd = self._folder.create()
             try:
                 self._files.write(fd, [memoryview(SEGMENT_HEADER)], 0)
