@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -17,7 +18,7 @@ from fucina.errors import FucinaError
 
 if TYPE_CHECKING:
     from fucina.decoding.grammar.constraint import Constraint
-    from fucina.engine.model import Model
+    from fucina.engine.conversation import Conversation
 
 app = typer.Typer(add_completion=False)
 
@@ -33,6 +34,7 @@ Ctrl-C stops an answer."""
 def command(
     model: options.Model,
     system: options.System = None,
+    kv_save: options.KvSave = None,
     max_tokens: options.MaxTokens = None,
     temp: options.Temperature = 0.0,
     top_k: options.TopK = None,
@@ -61,6 +63,7 @@ def command(
       fucina chat smollm2 --system "You answer in one short sentence." --temp 0.7
       printf 'Name a river.\\nAnd a mountain.\\n' | fucina chat smollm2
       fucina chat smollm2 --spec-ref manual.txt
+      fucina chat smollm2 --kv-save holiday.chat
       fucina chat smollm2 --json-schema '{"type": "object", "properties": {"answer": {"type": "string"}}}' -n 200
 
     A form (--json-schema, --regex, --lark) is that of every answer.
@@ -80,7 +83,16 @@ def command(
     answer.expect_cuts()
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec)
     loaded = open_model(model, machine)
-    Talk(loaded, system, params, references, constraint).run()
+    with loaded.conversation(system, file=kv_save) as conversation:
+        if kv_save is not None:
+            terminal.note(resumed(conversation, kv_save))
+        Talk(conversation, params, references, constraint).run()
+
+
+def resumed(conversation: Conversation, file: Path) -> str:
+    """Tell what a conversation goes on with."""
+    n_turns = sum(message["role"] == "user" for message in conversation.messages)
+    return f"{file}: {n_turns} turns resumed, {conversation.cached_tokens} tokens of them ready"
 
 
 class Talk:
@@ -88,14 +100,13 @@ class Talk:
 
     def __init__(
         self,
-        model: Model,
-        system: str | None,
+        conversation: Conversation,
         params: SamplingParams,
         references: list[str],
         constraint: Constraint | None = None,
     ) -> None:
         self._params, self._constraint = params, constraint
-        self._conversation = model.conversation(system=system)
+        self._conversation = conversation
         for reference in references:
             self._conversation.add_reference(reference)
         self._interactive = sys.stdin.isatty() and sys.stdout.isatty()

@@ -16,6 +16,7 @@ from fucina.engine.pass_costs import PassCosts
 from fucina.engine.scheduler import blocks_for
 from fucina.engine.speculation import Speculation
 from fucina.engine.speech import ModelSpeech
+from fucina.models.fingerprint import model_fingerprint
 from fucina.models.loader import load_causal_lm, memory_needed
 from fucina.ops.choose import open_ops
 from fucina.storage.gguf import GgufFile, open_gguf
@@ -66,13 +67,14 @@ def load(
     n_blocks = _pool_blocks(gguf, context, kv_format)
     causal = load_causal_lm(gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=n_blocks)
     speech = ModelSpeech(tokenizer, template)
+    identity = model_fingerprint(gguf, ops.name)
     if speculation is False:
-        return Model(causal, speech, config)
+        return Model(causal, speech, config, identity=identity)
     settings = Settings.from_environment()
     machine = (processor_name(), usable_cpus(), threads or settings.threads, ops.name, repack, settings.repack)
     costs = PassCosts(causal, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
     options = speculation if isinstance(speculation, SpeculationOptions) else None
-    return Model(causal, speech, config, Speculation(causal.vocab, costs, options))
+    return Model(causal, speech, config, Speculation(causal.vocab, costs, options), identity=identity)
 
 
 def _fingerprint(gguf: GgufFile, *machine: object) -> str:
