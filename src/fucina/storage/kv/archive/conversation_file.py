@@ -66,8 +66,8 @@ class ConversationFile:
             if self._is_unborn(start):
                 self._slot = self._make()
             else:
-                self._slot = self._read_slot()
-                self._recover()
+                self._slot, is_whole = self._read_slot()
+                self._recover(is_whole)
         except OSError as error:
             self.close()
             raise ConversationFileError(self.path, f"cannot be read or written ({error}); give another file") from error
@@ -88,8 +88,7 @@ class ConversationFile:
     @property
     def ids(self) -> list[int]:
         """All tokens as of the last commit, also those without keys and values; a copy."""
-        log = self._log
-        return log.tokens[: self.n_tokens] + (log.rest if log.rest_at == self.n_tokens else [])
+        return self._log.tokens[: self.n_tokens] + self._log.rest(self.n_tokens)
 
     def reader(self) -> BlockReader:
         """Give a function that reads keys and values of the conversation's n-th block; it raises OSError."""
@@ -116,7 +115,7 @@ class ConversationFile:
             return
         self._check_linked()
         self._shorten(n_same, n_told)
-        self._log.append_text(n_told, Text(list(messages[n_told:]), n_tokens, list(ids[n_tokens:])))
+        self._log.append_text(n_told, Text(list(messages[n_told:]), n_same, n_tokens, list(ids[n_tokens:])))
         for start, end in runs_of(n_same, n_tokens):
             self._log.append_run(start, ids[start:end], blocks[start // KV_BLOCK])
         self._files.sync(self._fd)
@@ -143,12 +142,16 @@ class ConversationFile:
     # -- what there is -----------------------------------------------------------------------------------------
 
     def _is_unborn(self, start: int) -> bool:
-        """Whether the file is empty, or was being made when somebody was killed: the header is written last."""
+        """Whether the file is empty, or was being made when it all ended: the header is written last."""
         size = os.fstat(self._fd).st_size
         if not 0 < size <= start:
             return size == 0
-        front = np.empty(min(size, len(self._header)), np.uint8)
-        return self._files.read(self._fd, [front.data], 0) and not front.any()
+        front = np.frombuffer(self._front(len(self._header)), np.uint8)
+        if size < start:
+            return not front.any()
+        header = np.frombuffer(self._header, np.uint8)
+        is_torn = bool(((front == 0) | (front == header)).all())
+        return is_torn and not np.array_equal(front, header)
 
     def _make(self) -> Slot:
         """Make an empty conversation. Raises OSError."""
@@ -162,8 +165,8 @@ class ConversationFile:
         sync_folder(self.path)
         return slot
 
-    def _read_slot(self) -> Slot:
-        """The last commit. Raises ConversationFileError where there is no sound one, or the header is another."""
+    def _read_slot(self) -> tuple[Slot, bool]:
+        """The last sound commit, and whether none is damaged. Raises ConversationFileError without any."""
         front = self._front(PAGE)
         found = self._front(claimed_header_bytes(front) or PAGE)
         if (fault := header_fault(found, self._header)) is not None:
@@ -182,12 +185,12 @@ class ConversationFile:
             raise ConversationFileError(self.path, what)
         if n_damaged:
             self._warn("has a damaged commit; the one before it was taken up, and the last turn may be missing")
-        return max(slots)
+        return max(slots), not n_damaged
 
     def _front(self, size: int) -> bytes:
         return os.pread(self._fd, size, 0)
 
-    def _recover(self) -> None:
+    def _recover(self, is_whole: bool) -> None:
         """Read what was committed, give up what of it is damaged, and cut off what was not committed."""
         slot, log = self._slot, self._log
         log.read(slot.end)
@@ -196,6 +199,7 @@ class ConversationFile:
         if not is_sound:
             n_lost, n_unsaid = slot.n_tokens - n_tokens, slot.n_messages - n_messages
             self._warn(f"is damaged: the last {n_unsaid} messages and {n_lost} tokens of it were lost")
+        if not (is_sound and is_whole):
             self._promise(log.end, log.chain, n_tokens, n_messages)
         if os.fstat(self._fd).st_size != log.end:
             self._files.truncate(self._fd, log.end)

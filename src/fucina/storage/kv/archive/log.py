@@ -48,9 +48,8 @@ class Log:
         self._entries: list[Entry] = []
         self.tokens: list[int] = []
         self.messages: list[dict[str, str]] = []
-        #: Tokens behind position `rest_at` without keys and values, where the tokens end there.
-        self.rest: list[int] = []
-        self.rest_at = 0
+        self._text = Text([], 0, 0, [])  # the last one
+        self._reached = 0  # by the runs behind it
 
     @property
     def end(self) -> int:
@@ -61,6 +60,10 @@ class Log:
     def chain(self) -> int:
         """The last record's checksum, which depends on every record before."""
         return self._entries[-1].chain if self._entries else self._first_chain
+
+    def rest(self, n_tokens: int) -> list[int]:
+        """Tokens behind the first `n_tokens` that have no keys and values."""
+        return self._text.rest if n_tokens == self._text.at == self._reached else []
 
     def read(self, end: int) -> None:
         """Read records up to `end`, or to the first that is not sound. Raises OSError."""
@@ -94,7 +97,7 @@ class Log:
     def cut(self, n_records: int, n_tokens: int, n_messages: int) -> None:
         """Keep so many records, and of what they say so many tokens and messages. The file is the caller's to cut."""
         if n_records < len(self._entries):
-            self.rest = []
+            self._text = Text([], 0, 0, [])
         del self._entries[n_records:]
         del self.tokens[n_tokens:], self.messages[n_messages:]
 
@@ -119,16 +122,16 @@ class Log:
         entry = self._entries[index]
         return entry.first < needs[entry.kind]
 
-    def _append(self, kind: int, first: int, count: int, parts: list[memoryview]) -> None:
+    def _append(self, kind: int, first: int, n_items: int, parts: list[memoryview]) -> None:
         n_bytes = sum(part.nbytes for part in parts)
-        header = RecordHeader(kind, first, count, n_bytes, 0)
+        header = RecordHeader(kind, first, n_items, n_bytes, 0)
         chain = header.seed(self.chain)
         for part in parts:
             chain = checksum(part, chain)
         start = self.end
         self._files.write(self._fd, [memoryview(header._replace(checksum=chain).to_bytes()), *parts], start)
         payload = start + RECORD_BYTES
-        self._entries.append(Entry(kind, first, count, payload, payload + n_bytes, chain))
+        self._entries.append(Entry(kind, first, n_items, payload, payload + n_bytes, chain))
 
     def _read_one(self, end: int) -> bool:
         """Read the next record; False if there is none that is sound and fits."""
@@ -170,7 +173,9 @@ class Log:
 
     def _take_run(self, first: int, tokens: Sequence[int]) -> None:
         self.tokens[first:] = tokens
+        if first == self._reached:
+            self._reached += len(tokens)
 
     def _take_text(self, first: int, text: Text) -> None:
         self.messages[first:] = text.messages
-        self.rest, self.rest_at = text.rest, text.at
+        self._text, self._reached = text, text.since

@@ -28,7 +28,7 @@ _MOST_LAYERS = 1 << 14
 _HEADER = struct.Struct(f"<8sII{IDENTITY_BYTES}s8sI")  # magic, version, layers, identity, KV format, block
 _LAYER = struct.Struct("<II")
 _SLOT = struct.Struct("<QQQQQ")
-_RECORD = struct.Struct("<IIIIQ")
+_RECORD = struct.Struct("<IIQQ")
 _CHECKSUM = struct.Struct("<Q")
 
 RECORD_BYTES = _RECORD.size + _CHECKSUM.size
@@ -128,16 +128,16 @@ class RecordHeader(NamedTuple):
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> RecordHeader:
         """Read a header; whether it is true, its checksum tells together with the payload."""
-        kind, first, count, _, payload_bytes = _RECORD.unpack_from(data)
-        return cls(kind, first, count, payload_bytes, _CHECKSUM.unpack_from(data, _RECORD.size)[0])
+        kind, n_items, first, payload_bytes = _RECORD.unpack_from(data)
+        return cls(kind, first, n_items, payload_bytes, _CHECKSUM.unpack_from(data, _RECORD.size)[0])
 
     def seed(self, chain: int) -> int:
         """The seed for the payload's checksum behind a log with that chain."""
         return checksum(_fields(self.kind, self.first, self.n_items, self.payload_bytes), chain)
 
 
-def _fields(kind: int, first: int, count: int, payload_bytes: int) -> bytes:
-    return _RECORD.pack(kind, first, count, 0, payload_bytes)
+def _fields(kind: int, first: int, n_items: int, payload_bytes: int) -> bytes:
+    return _RECORD.pack(kind, n_items, first, payload_bytes)
 
 
 def pack_tokens(tokens: Sequence[int]) -> bytes:
@@ -151,9 +151,10 @@ def unpack_tokens(data: bytes | memoryview) -> tuple[int, ...]:
 
 
 class Text(NamedTuple):
-    """Messages, and the tokens from position `at` on that were said last and have no keys and values."""
+    """Messages; runs from position `since` to `at` follow, and `rest` are the tokens behind those, without runs."""
 
     messages: list[dict[str, str]]
+    since: int
     at: int
     rest: list[int]
 
@@ -173,7 +174,7 @@ class Text(NamedTuple):
         text = cls(**value)
         if not isinstance(text.messages, list) or not all(map(_is_message, text.messages)):
             return None
-        if not isinstance(text.rest, list) or not all(map(_is_u32, [text.at, *text.rest])):
+        if not isinstance(text.rest, list) or not all(map(_is_u32, [text.since, text.at, *text.rest])):
             return None
         return text
 
