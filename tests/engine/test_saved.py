@@ -52,10 +52,9 @@ class Restarts(RuleBasedStateMachine):
         self.talk = new_model().conversation("s", file=self.path)
         self.is_straight = True  # nothing was taken back, so even what is cached must be the same
 
-    @rule(text=st.text(alphabet="abc\udc80ü", max_size=60), salted=st.booleans())
-    def turn(self, text: str, salted: bool) -> None:
-        text = text.replace("\udc80", "x")
-        params = SamplingParams(temperature=0.5 if salted else 0.0, seed=len(text))
+    @rule(text=st.text(alphabet="abcü", max_size=60), is_drawn=st.booleans())
+    def turn(self, text: str, is_drawn: bool) -> None:
+        params = SamplingParams(temperature=0.5 if is_drawn else 0.0, seed=len(text))
         if len(str(self.twin.messages)) > 400:
             return
         ours, theirs = self.talk.send(text, params), self.twin.send(text, params)
@@ -146,7 +145,7 @@ def test_the_system_message_of_the_file(tmp_path: Path) -> None:
         with new_model().conversation(system, file=path) as talk:
             assert talk.messages[0]["content"] == "second"
             assert len(talk.messages) == 3
-    with pytest.raises(ConfigError, match="^system"):
+    with pytest.raises(ConfigError, match=r"^system"):
         new_model().conversation("first", file=path)
     with new_model().conversation(file=path) as talk:  # it was let go
         talk.reset()
