@@ -257,7 +257,8 @@ def show(name: str, result: dict[str, Any]) -> None:
     line = f"{name:10s}{result['n_tokens']:7d}{ms['free']:9.2f}{ms['held']:7.2f}{result['held_ratio'] - 1:8.1%}"
     line += f"{ms['inline']:8.2f}{result['inline_ratio'] - 1:8.1%}{ms['drafted']:9.2f}{result['tokens_per_step']:9.2f}"
     us = [result[f"mask_{which}_s"] * 1e6 for which in ("median", "p99", "mean")]
-    line += f"{result['forced']:8.0%}  {result['masks_per_token']:.2f}, {us[0]:.0f}, {us[1]:.0f}, {us[2]:.0f}, {result['mask_hidden']:.0%}"
+    line += f"{result['forced']:8.0%}  {result['masks_per_token']:.2f}, "
+    line += f"{us[0]:.0f}, {us[1]:.0f}, {us[2]:.0f}, {result['mask_hidden']:.0%}"
     print(line + ("" if result["satisfied"] else "  cut off"), flush=True)
 
 

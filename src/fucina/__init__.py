@@ -19,6 +19,7 @@ from fucina.errors import (
     ConstraintFailed,
     ConstraintTooLarge,
     ContextFull,
+    ConversationFileError,
     FucinaError,
     IncompleteAnswer,
     IndexDegraded,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from fucina.engine.conversation import Conversation
     from fucina.engine.events import FinishEvent, Timings, TokenEvent, Usage
     from fucina.engine.model import Model
+    from fucina.storage.kv.archive.conversation_file import ConversationFileWarning
 
 __version__ = "0.1.0"
 
@@ -81,6 +83,8 @@ __all__ = [
     "ConstraintTooLarge",
     "ContextFull",
     "Conversation",
+    "ConversationFileError",
+    "ConversationFileWarning",
     "FinishEvent",
     "FucinaError",
     "IncompleteAnswer",
@@ -128,6 +132,7 @@ _LAZY = {
     "Completion": "fucina.engine.completion",
     "Constraint": "fucina.decoding.grammar.constraint",
     "Conversation": "fucina.engine.conversation",
+    "ConversationFileWarning": "fucina.storage.kv.archive.conversation_file",
     "FinishEvent": "fucina.engine.events",
     "LogitBias": "fucina.decoding.processors.bias",
     "LogitProcessor": "fucina.decoding.processors.contract",

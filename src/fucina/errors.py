@@ -11,6 +11,7 @@ FucinaError
 │   ├── MissingTensor         a tensor this family needs is absent
 │   ├── MissingKey            a metadata key this family needs is absent or has the wrong type
 │   └── MissingPart           a split model without one of its files
+├── ConversationFileError     a file that a conversation cannot be kept in (carries .path)
 ├── UnsupportedModel          a sound file that we refuse rather than compute wrongly
 │   ├── UnsupportedFamily     unknown general.architecture
 │   ├── UnsupportedFormat     a tensor format without kernels
@@ -56,6 +57,7 @@ __all__ = [
     "ConstraintFailed",
     "ConstraintTooLarge",
     "ContextFull",
+    "ConversationFileError",
     "FucinaError",
     "IncompleteAnswer",
     "IndexDegraded",
@@ -141,6 +143,14 @@ class MissingKey(ModelFileError):
 
 class MissingPart(ModelFileError):
     """A split model without one of its files."""
+
+
+class ConversationFileError(FucinaError):
+    """A file that a conversation cannot be kept in: something else, another model's, damaged, or in use."""
+
+    def __init__(self, path: str | PathLike[str], what: str) -> None:
+        super().__init__(f"{path}: {what}")
+        self.path, self.what = path, what
 
 
 class UnsupportedModel(FucinaError):

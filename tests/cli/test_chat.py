@@ -47,6 +47,26 @@ def test_a_piped_turn_that_fails_is_an_error(invoke, tiny_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+def test_a_conversation_is_saved_and_resumed(invoke, tiny_path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "talk"
+    whole = invoke("chat", tiny_path, "-n", 4, input="/stats\nhello\nthere\n")
+    first = invoke("chat", tiny_path, "-n", 4, "--kv-save", file, input="hello\n")
+    second = invoke("chat", tiny_path, "-n", 4, "--kv-save", file, input="/stats\nthere\n")
+    assert "0 turns resumed, 0 tokens" in first.stderr
+    assert re.search(r"1 turns resumed, [1-9]\d* tokens", second.stderr)
+    assert first.stdout + second.stdout == whole.stdout
+    assert prompt_counts(second.stderr) == prompt_counts(whole.stderr)[1:]
+
+
+def test_a_file_that_is_something_else(invoke, tiny_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "diary").write_text("Dear diary")
+    result = invoke("chat", tiny_path, "--kv-save", tmp_path / "diary", input="hello\n")
+    assert result.exit_code == 4
+    assert result.stderr.count("\n") == 1
+    assert "not a conversation file" in result.stderr
+    assert (tmp_path / "diary").read_text() == "Dear diary"
+
+
 @pytest.fixture
 def endless_path(tmp_path: Path) -> Path:
     """A model that would talk for minutes."""

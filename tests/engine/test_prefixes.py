@@ -78,7 +78,7 @@ def test_a_cancelled_prompt_is_kept_as_far_as_it_was_read() -> None:
 def test_forgetting() -> None:
     engine = Engine(ScriptedModel(), ByteTokenizer())
     finish(engine, Request(prompt_ids=SYSTEM, params=PARAMS))
-    engine.forget_prefixes()
+    engine.prefixes.clear()
     assert engine.n_kept_blocks == 0
     assert finish(engine, Request(prompt_ids=SYSTEM, params=PARAMS)).usage.cached_tokens == 0
 

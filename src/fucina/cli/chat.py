@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from fucina.cli import answer, options, terminal
 from fucina.cli.given import given_constraint, given_references
-from fucina.cli.opening import Machine, kept, open_model
+from fucina.cli.opening import Machine, open_model
 from fucina.cli.signals import soft_interrupt
 from fucina.decoding.params import SamplingParams
 from fucina.errors import FucinaError
 
 if TYPE_CHECKING:
     from fucina.decoding.grammar.constraint import Constraint
-    from fucina.engine.model import Model
+    from fucina.engine.conversation import Conversation
 
 app = typer.Typer(add_completion=False)
 
@@ -33,6 +34,7 @@ Ctrl-C stops an answer."""
 def command(
     model: options.Model,
     system: options.System = None,
+    kv_save: options.KvSave = None,
     max_tokens: options.MaxTokens = None,
     temp: options.Temperature = 0.0,
     top_k: options.TopK = None,
@@ -65,6 +67,7 @@ def command(
       printf 'Name a river.\\nAnd a mountain.\\n' | fucina chat smollm2
       fucina chat smollm2 --spec-ref manual.txt
       fucina chat smollm2 --system "$(cat rules.txt)" --kv-cache-dir ~/.cache/fucina/kv
+      fucina chat smollm2 --kv-save holiday.chat
       fucina chat smollm2 --json-schema '{"type": "object", "properties": {"answer": {"type": "string"}}}' -n 200
 
     A form (--json-schema, --regex, --lark) is that of every answer.
@@ -82,10 +85,18 @@ def command(
     references = given_references(spec_ref, speculation=spec)
     constraint = given_constraint(json_schema, regex, lark)
     answer.expect_cuts()
-    kept_options = kept(kv_memory, kv_cache_dir, kv_disk)
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, **kept_options)
-    with open_model(model, machine) as loaded:
-        Talk(loaded, system, params, references, constraint).run()
+    kept = kv_memory, kv_cache_dir, kv_disk
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
+    with open_model(model, machine) as loaded, loaded.conversation(system, file=kv_save) as conversation:
+        if kv_save is not None:
+            terminal.note(resumed(conversation, kv_save))
+        Talk(conversation, params, references, constraint).run()
+
+
+def resumed(conversation: Conversation, file: Path) -> str:
+    """Tell what a conversation goes on with."""
+    n_turns = sum(message["role"] == "user" for message in conversation.messages)
+    return f"{file}: {n_turns} turns resumed, {conversation.cached_tokens} tokens of them ready"
 
 
 class Talk:
@@ -93,14 +104,13 @@ class Talk:
 
     def __init__(
         self,
-        model: Model,
-        system: str | None,
+        conversation: Conversation,
         params: SamplingParams,
         references: list[str],
         constraint: Constraint | None = None,
     ) -> None:
         self._params, self._constraint = params, constraint
-        self._conversation = model.conversation(system=system)
+        self._conversation = conversation
         for reference in references:
             self._conversation.add_reference(reference)
         self._interactive = sys.stdin.isatty() and sys.stdout.isatty()

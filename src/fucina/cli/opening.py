@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fucina
 from fucina.cli.progress import find_model
-from fucina.core.units import parse_bytes
 
 if TYPE_CHECKING:
     from fucina.engine.model import Model
@@ -26,15 +25,9 @@ class Machine:
     prefill_chunk: int
     repack: bool | None
     speculation: bool = False
-    kv_memory: int | None = None
+    kv_memory: str | None = None
     kv_cache_dir: Path | None = None
-    kv_disk: int = 8 << 30
-
-
-def kept(memory: str | None, folder: Path | None, disk: str) -> dict[str, Any]:
-    """The options for what is kept, from how they were written. Raises ConfigError."""
-    n_memory = None if memory is None else parse_bytes(memory)
-    return {"kv_memory": n_memory, "kv_cache_dir": folder, "kv_disk": parse_bytes(disk)}
+    kv_disk: str = "8G"
 
 
 def open_model(model: str, machine: Machine) -> Model:

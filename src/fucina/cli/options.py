@@ -82,6 +82,15 @@ System = Annotated[
     str | None, typer.Option("--system", metavar="TEXT", help="The system message that precedes the conversation.")
 ]
 
+KvSave = Annotated[
+    Path | None,
+    typer.Option(
+        "--kv-save",
+        metavar="FILE",
+        help="Keep the conversation in this file, and go on with what is in it, without reading it again.",
+    ),
+]
+
 _FORM = "The form of the answer"
 
 JsonSchema = Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from fucina.cli import answer, options, terminal
 from fucina.cli.given import given_constraint, given_references, given_text
-from fucina.cli.opening import Machine, kept, open_model
+from fucina.cli.opening import Machine, open_model
 from fucina.decoding.params import SamplingParams
 from fucina.errors import ConfigError
 
@@ -57,10 +57,8 @@ def command(
 
     Examples:
       fucina run smollm2 -p "Name three primary colors."
-      fucina run smollm2 -p "Once upon a time" --raw -n 50 --temp 0.8 --seed 7
       cat letter.txt | fucina run smollm2 --system "Summarize in one sentence."
       fucina run smollm2 -p "What is gravity?" --json --logprobs 3 | python -m json.tool
-      fucina run smollm2 -p "Quote the second paragraph." --spec-ref letter.txt
       fucina run smollm2 -p "Is the sea salty?" --regex "yes|no"
       fucina run smollm2 -p "Describe a cat." --json-schema @animal.json
 
@@ -81,8 +79,8 @@ def command(
     asked = _asked(given_text("--prompt", prompt), system, raw)
     references = given_references(spec_ref, speculation=spec)
     question = _Question(asked, params, references, given_constraint(json_schema, regex, lark))
-    kept_options = kept(kv_memory, kv_cache_dir, kv_disk)
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, **kept_options)
+    kept = kv_memory, kv_cache_dir, kv_disk
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
     with open_model(model, machine) as loaded:
         _tell(model, loaded, question, as_json=as_json)
 

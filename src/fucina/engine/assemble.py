@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fucina.core.cpu import available_memory_bytes, processor_name, usable_cpus
 from fucina.core.settings import Settings
+from fucina.core.units import parse_bytes
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.engine.engine import EngineConfig
 from fucina.engine.model import Model
@@ -16,9 +17,14 @@ from fucina.engine.pass_costs import PassCosts
 from fucina.engine.scheduler import blocks_for
 from fucina.engine.speculation import Speculation
 from fucina.engine.speech import ModelSpeech
+from fucina.errors import ConfigError
+from fucina.models.fingerprint import model_fingerprint
 from fucina.models.loader import load_causal_lm, memory_needed
 from fucina.ops.choose import open_ops
 from fucina.storage.gguf import GgufFile, open_gguf
+from fucina.storage.kv.disk.tier import DiskTier
+from fucina.storage.kv.pool import KvPool
+from fucina.storage.kv.prefix import PrefixCache
 from fucina.storage.models import resolve_model
 from fucina.text.template import ChatTemplate
 from fucina.text.tokenizer import Tokenizer
@@ -43,9 +49,9 @@ def load(
     kv_format: str = "f16",
     prefill_chunk: int = 512,
     repack: bool | None = None,
-    kv_memory: int | None = None,
+    kv_memory: int | str | None = None,
     kv_cache_dir: str | PathLike[str] | None = None,
-    kv_disk: int = 8 << 30,
+    kv_disk: int | str = "8G",
     speculation: bool | SpeculationOptions = True,
 ) -> Model:
     """Load a model: the path of a GGUF file, or a name such as 'smollm2', which is fetched on first use.
@@ -57,11 +63,11 @@ def load(
     prefill_chunk  prompt tokens computed in one pass. Like threads, tier and backend 'native' it changes speed only.
     repack         weights into the layout that the tier computes fastest from; False: read them from the mapped file,
                    which saves their copy and is slower. The same bits. None: as FUCINA_NO_REPACK says.
-    kv_memory      bytes for keys and values, of running requests and of what is kept for those to come; None: for four
-                   sequences of full length, within half of what is free.
+    kv_memory      bytes, or a size such as '4G', for keys and values, of running requests and of what is kept for those
+                   to come; None: for four sequences of full length, within half of what is free.
     kv_cache_dir   a folder where keys and values go that memory has no room for, and where the next process finds them.
                    Made if it is not there, readable by you alone; models and processes may share it.
-    kv_disk        bytes that may be stored there, all models together.
+    kv_disk        bytes, or a size, that may be stored there, all models together.
     speculation    drafts tokens and verifies them together where that is faster; the same text. Options: a gate of
                    one's own. The first answer on a machine measures for half a second what verifying costs there.
 
@@ -76,7 +82,7 @@ def load(
     n_blocks = _pool_blocks(gguf, context, kv_format, kv_memory)
     causal = load_causal_lm(gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=n_blocks)
     speech = ModelSpeech(tokenizer, template)
-    prefixes = _prefixes(gguf, causal.kv_pool, kv_cache_dir, kv_disk)
+    prefixes = _prefixes(model_fingerprint(gguf, ops.name), causal.kv_pool, kv_cache_dir, kv_disk)
     if speculation is False:
         return Model(causal, speech, config, prefixes=prefixes)
     settings = Settings.from_environment()
@@ -86,12 +92,20 @@ def load(
     return Model(causal, speech, config, Speculation(causal.vocab, costs, options), prefixes)
 
 
-def _prefixes(gguf: GgufFile, pool: KvPool, folder: str | PathLike[str] | None, capacity_bytes: int) -> PrefixCache:
+def _prefixes(identity: bytes, pool: KvPool, folder: str | PathLike[str] | None, capacity: int | str) -> PrefixCache:
     """What keeps keys and values for prompts to come, and where they go that memory has no room for."""
-    identity = model_fingerprint(gguf)
     if folder is None:
         return PrefixCache(pool, identity)
-    return PrefixCache(pool, identity, DiskTier(Path(folder).expanduser(), pool, identity, capacity_bytes))
+    return PrefixCache(pool, identity, DiskTier(Path(folder).expanduser(), pool, identity, _size("kv_disk", capacity)))
+
+
+def _size(option: str, size: int | str) -> int:
+    """Bytes, from a number or a size such as '4G'. Raises ConfigError."""
+    if isinstance(size, str):
+        return parse_bytes(size)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ConfigError(option, got=size, expected="bytes, or a size such as '4G'")
+    return size
 
 
 def _fingerprint(gguf: GgufFile, *machine: object) -> str:
@@ -100,7 +114,7 @@ def _fingerprint(gguf: GgufFile, *machine: object) -> str:
     return blake2b(json.dumps([_KERNELS, weights, machine]).encode(), digest_size=16).hexdigest()
 
 
-def _pool_blocks(gguf: GgufFile, context: int | None, kv_format: str, kv_memory: int | None) -> int:
+def _pool_blocks(gguf: GgufFile, context: int | None, kv_format: str, kv_memory: int | str | None) -> int:
     """Blocks for `kv_memory` bytes, else for several sequences of full length within half of the free memory.
 
     Without `kv_memory` for one sequence in any case. Raises ConfigError.
@@ -108,10 +122,10 @@ def _pool_blocks(gguf: GgufFile, context: int | None, kv_format: str, kv_memory:
     needed = memory_needed(gguf, context, kv_format=kv_format)
     n_one = blocks_for(needed.kv_bytes // needed.kv_bytes_per_position)
     if kv_memory is not None:
-        least = _FEWEST_BLOCKS * (needed.kv_bytes // n_one)
-        if isinstance(kv_memory, bool) or not isinstance(kv_memory, int) or kv_memory < least:
+        n_bytes, least = _size("kv_memory", kv_memory), _FEWEST_BLOCKS * (needed.kv_bytes // n_one)
+        if n_bytes < least:
             raise ConfigError("kv_memory", got=kv_memory, expected=f"at least {least} bytes, {_FEWEST_BLOCKS} blocks")
-        return kv_memory * n_one // needed.kv_bytes
+        return n_bytes * n_one // needed.kv_bytes
     memory_bytes = available_memory_bytes()
     if memory_bytes is None:
         return n_one * _FULL_SEQUENCES

@@ -16,9 +16,10 @@ from fucina.engine.dispatch import Dispatcher
 from fucina.engine.drafts import Drafts
 from fucina.engine.events import CacheLoss, Event, FinishEvent, TokenEvent
 from fucina.engine.request import Request
+from fucina.engine.saved import Saved
 from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Speech
-from fucina.errors import Closed, ConfigError
+from fucina.errors import Closed, ConfigError, TemplateError
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ class Conversation:
         drafts: Drafts,
         constraints: Constraints,
         salt: str,
+        saved: Saved | None = None,
     ) -> None:
         self._dispatcher, self._speech, self._drafts, self._salt = dispatcher, speech, drafts, salt
         self._constraints = constraints
@@ -46,6 +48,10 @@ class Conversation:
         self._opening = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._opening)
         self._ids: list[int] = []  # of the last turn, answer included
+        self._saved = saved
+        if saved is not None:
+            self._messages, self._ids = saved.resume(self._opening)
+            self._opening = [message for message in self._messages[:1] if message["role"] == "system"]
         self._n_changes = 0  # of the messages
         self._was_edited = False  # since the last turn
         self._live: int | None = None  # the request of the turn that runs
@@ -146,20 +152,24 @@ class Conversation:
         if isinstance(n_turns, bool) or not isinstance(n_turns, int) or not 0 <= n_turns <= len(starts):
             raise ConfigError("n_turns", got=n_turns, expected=f"0 to {len(starts)}, the turns there were")
         if n_turns:
-            self._change(self._messages[: starts[-n_turns]])
-            self._was_edited = True
+            self._go_back(self._messages[: starts[-n_turns]])
 
     def reset(self) -> None:
         """Forget every turn; the system message stays."""
-        self._change(self._opening)
-        self._was_edited = True
+        self._go_back(self._opening)
 
     def close(self) -> None:
-        """Stop a running turn; there can be no other. Closing twice is harmless."""
+        """Stop a running turn; there can be no other. Closing twice is harmless.
+
+        A turn whose events are still being read commits to the conversation's file when they end.
+        """
         with self._dispatcher.exclusive():
-            if self._live is not None:
-                self._dispatcher.cancel(self._live)
             self._closed = True
+            live = self._live
+            if live is not None:
+                self._dispatcher.cancel(live)
+        if live is None and self._saved is not None:
+            self._saved.close()
 
     def __enter__(self) -> Conversation:
         return self
@@ -169,6 +179,19 @@ class Conversation:
 
     def _change(self, messages: list[dict[str, str]]) -> None:
         self._messages, self._n_changes = list(messages), self._n_changes + 1
+
+    def _go_back(self, messages: list[dict[str, str]]) -> None:
+        self._change(messages)
+        self._was_edited = True
+        if self._saved is not None:
+            self._saved.forget(len(messages), self._known_ids())
+
+    def _known_ids(self) -> list[int]:
+        """Tokens that the next turn begins with, as far as they can be told without it."""
+        try:
+            return self._speech.chat_ids(self._messages) if self._messages else []
+        except TemplateError:
+            return []
 
     def _turn(
         self,
@@ -207,9 +230,15 @@ class Conversation:
                         event = _with_loss(event, said, request.prompt_ids, was_edited)
                     yield event
         finally:
-            self._live = None
             if answer:
                 self._change([*turn.messages, {"role": "assistant", "content": answer}])
+            try:
+                if self._saved is not None:
+                    self._saved.save(self._messages, self._ids)
+            finally:
+                self._live = None
+                if self._closed and self._saved is not None:
+                    self._saved.close()
 
 
 def _with_loss(event: FinishEvent, said: Sequence[int], prompt_ids: Sequence[int], was_edited: bool) -> FinishEvent:

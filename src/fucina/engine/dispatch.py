@@ -16,6 +16,7 @@ from fucina.engine.engine import Engine
 from fucina.engine.events import Event, FinishEvent
 from fucina.engine.request import Request
 from fucina.errors import InvalidDecodeState
+from fucina.storage.kv.prefix import PrefixCache
 
 
 class Dispatcher:
@@ -31,6 +32,15 @@ class Dispatcher:
         """Keep everybody else from stepping, for work on the model beside the engine."""
         with self._engaged.lock:
             yield
+
+    @contextmanager
+    def prefixes(self) -> Iterator[PrefixCache | None]:
+        """What the engine keeps for requests to come, for this thread alone.
+
+        None in the middle of this thread's own step, where the garbage collector may run anything.
+        """
+        with self._engaged.lock:
+            yield None if self._engaged.is_own_step else self._engine.prefixes
 
     def submit(self, request: Request) -> int:
         """Queue a request and give its id, to be read with `events`. Raises ConfigError, ContextFull and Closed."""
@@ -70,12 +80,12 @@ class Dispatcher:
     def forget_prefixes(self) -> None:
         """Keep nothing of what was computed so far for requests to come."""
         with self._engaged.lock:
-            self._engine.forget_prefixes()
+            self._engine.prefixes.clear()
 
     def n_known(self, ids: Sequence[int], salt: str) -> int:
         """Count the first tokens of `ids` whose keys and values are kept."""
         with self._engaged.lock:
-            return self._engine.n_known(ids, salt)
+            return self._engine.prefixes.n_known(ids, salt)
 
     def counters(self) -> Counters:
         """A copy of the engine's counters."""
@@ -132,11 +142,16 @@ class _Engagement:
         finally:
             self.lock.release()
 
+    @property
+    def is_own_step(self) -> bool:
+        """Whether this thread is engaged already."""
+        return self._thread == get_ident()
+
     def drop(self, request_id: int) -> None:
         """Cancel a request, now or as soon as the engine is free."""
         self._dropped.append(request_id)
         # the garbage collector may close a forgotten stream in the middle of this thread's own step
-        if self._thread != get_ident():
+        if not self.is_own_step:
             with self.lock:
                 self._sweep()
 

@@ -6,7 +6,7 @@ An engine belongs to one thread at a time; `dispatch` lets several share one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from fucina.core.randomness import fresh_seed
@@ -96,17 +96,14 @@ class Engine:
         self._runner.costs = costs
 
     @property
+    def prefixes(self) -> PrefixCache:
+        """What is kept for requests to come."""
+        return self._prefixes
+
+    @property
     def n_kept_blocks(self) -> int:
         """Blocks of keys and values that are kept for requests to come, those of running ones included."""
         return self._prefixes.n_blocks
-
-    def forget_prefixes(self) -> None:
-        """Keep nothing of what was computed so far for requests to come."""
-        self._prefixes.clear()
-
-    def n_known(self, ids: Sequence[int], salt: str = "") -> int:
-        """Count the first tokens of `ids` whose keys and values are kept."""
-        return self._prefixes.n_known(ids, salt)
 
     @property
     def counters(self) -> Counters:

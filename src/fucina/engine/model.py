@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from os import PathLike
 from typing import Any, TypeVar, overload
 
 from fucina.decoding.grammar.constraint import Constraint
@@ -22,6 +23,7 @@ from fucina.engine.drafts import Drafts
 from fucina.engine.engine import Engine, EngineConfig
 from fucina.engine.events import Event
 from fucina.engine.request import Request
+from fucina.engine.saved import open_saved
 from fucina.engine.scoring import Scoring
 from fucina.engine.speculation import Speculation
 from fucina.engine.structured import Schema, wanted
@@ -55,9 +57,10 @@ class Model(Scoring):
     ) -> None:
         """With `speculation` answers are drafted and verified where that is faster; it changes nothing else.
 
-        `prefixes` keeps what was said for requests to come.
+        `prefixes` keeps what was said for requests to come. Files of conversations are for models of its identity.
         """
         self._engine = Engine(model, speech, config, prefixes)
+        self._identity = self._engine.prefixes.identity
         self._speech = speech
         super().__init__(model, Dispatcher(self._engine))
         #: What speculation costs, and what it has learned.
@@ -227,14 +230,21 @@ class Model(Scoring):
             for request_id in submitted:
                 self._dispatcher.abandon(request_id)
 
-    def conversation(self, system: str | None = None, *, cache_salt: str = "") -> Conversation:
+    def conversation(
+        self, system: str | None = None, *, cache_salt: str = "", file: str | PathLike[str] | None = None
+    ) -> Conversation:
         """Start a chat that remembers its turns.
 
         Requests share the keys and values of what they begin with; with a `cache_salt` of its own a chat shares them
         with those of the same salt only, so that nobody can tell from the time it takes what others have said.
+
+        With a `file` the chat goes on where the file's left off, keys and values included, or begins there if there is
+        none; after every turn the file holds all that was said. It takes nobody else's turns until `close`. Raises
+        ConversationFileError for a file that cannot be used, and ConfigError for another system message than its own.
         """
-        self._live_model()
-        return Conversation(self._dispatcher, self._speech, system, self.drafts, self.constraints, cache_salt)
+        geometry = self._live_model().kv_geometry
+        saved = None if file is None else open_saved(self._dispatcher, file, geometry, self._identity, cache_salt)
+        return Conversation(self._dispatcher, self._speech, system, self.drafts, self.constraints, cache_salt, saved)
 
     def forget_prefixes(self) -> None:
         """Forget the keys and values kept of what was said so far: the next prompts are read from their beginning."""

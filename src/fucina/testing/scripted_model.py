@@ -43,11 +43,11 @@ class ScriptedModel:
         script: Script | None = None,
     ) -> None:
         self.vocab, self.context_length, self.max_rows, self.script = vocab, context_length, max_rows, script
-        # one head of width 1 in f16: 256 bytes a block, four for each position's token
+        # one head of width 1 in f16: a key and a value of 16 bits for each position, the two halves of its token
         self.kv_geometry = KvGeometry((LayerGeometry(1, 1),))
         blocks = 8 * -(-context_length // KV_BLOCK) if kv_blocks is None else kv_blocks
         self.kv_pool = KvPool(self.kv_geometry, blocks)
-        self._tokens = np.frombuffer(self.kv_pool.memory, np.uint32).reshape(blocks, KV_BLOCK)
+        self._halves = np.frombuffer(self.kv_pool.memory, np.uint16).reshape(blocks, 2, KV_BLOCK)
         self._ids = np.arange(vocab, dtype=np.uint64) * _MIX[1]
         self._weights = _noise(np.arange(context_length + 1, dtype=np.uint64))
         self.n_forwards = self.n_rows = 0
@@ -67,8 +67,9 @@ class ScriptedModel:
         if not 0 <= span.n_logits <= len(span.tokens) or end > len(span.blocks) * KV_BLOCK:
             raise ShapeError("span", expected=f"tokens within {len(span.blocks)} blocks", got=f"positions to {end}")
         for position, token in enumerate(span.tokens, span.start):
-            self._tokens[span.blocks[position // KV_BLOCK], position % KV_BLOCK] = token
-        prefix = self._tokens[list(span.blocks)].ravel()[:end]  # what the cache really holds
+            self._halves[span.blocks[position // KV_BLOCK], :, position % KV_BLOCK] = token & 0xFFFF, token >> 16
+        halves = self._halves[list(span.blocks)].astype(np.uint32)
+        prefix = (halves[:, 0] | halves[:, 1] << 16).ravel()[:end]  # what the cache really holds
         hashes = np.cumsum(_noise(prefix.astype(np.uint64) + self._weights[:end]))[end - span.n_logits :]
         noise = _noise(hashes[:, None] + self._ids)
         logits = (noise >> np.uint64(44)).astype(np.float32) / np.float32(2**16) - np.float32(8.0)

@@ -90,7 +90,7 @@ class PrefixCache:
     """
 
     def __init__(self, pool: KvPool, identity: bytes = b"", store: BlockStore | None = None) -> None:
-        self._pool, self._identity, self._store = pool, identity, store
+        self._pool, self.identity, self._store = pool, identity, store
         #: What computing a token takes; a block is fetched only where that is faster. None: nobody knows yet.
         self.token_s: float | None = None
         self._roots: dict[str, _Node] = {}
@@ -221,7 +221,7 @@ class PrefixCache:
         return fetch_s is None or self.token_s is None or fetch_s < n_tokens * self.token_s
 
     def _key(self) -> bytes:
-        return blake2b(self._identity, digest_size=64).digest()
+        return blake2b(self.identity, digest_size=64).digest()
 
     def _add(self, parent: _Node, tokens: tuple[int, ...], block: int) -> _Node:
         """The node for these tokens behind a parent's: one there is, one that grows, or a new one."""
