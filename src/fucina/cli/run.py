@@ -59,7 +59,6 @@ def command(
       fucina run smollm2 -p "Name three primary colors."
       cat letter.txt | fucina run smollm2 --system "Summarize in one sentence."
       fucina run smollm2 -p "What is gravity?" --json --logprobs 3 | python -m json.tool
-      fucina run smollm2 -p "Is the sea salty?" --regex "yes|no"
       fucina run smollm2 -p "Describe a cat." --json-schema @animal.json
 
     Without --temp the likeliest token is always taken, so the same prompt gives the same text.
