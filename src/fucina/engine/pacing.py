@@ -33,7 +33,6 @@ class Pacing:
     def __init__(self, table: CostTable | None = None) -> None:
         self._plain: deque[float] = deque(maxlen=_TIMINGS)  # seconds of passes without prompts, in the table's unit
         self.learn(table or _ASSUMED)
-        self._n_unseen = 0  # passes with prompts since one without
         self._n_given = 0  # the last budget
 
     def learn(self, table: CostTable) -> None:
@@ -41,12 +40,14 @@ class Pacing:
         self._table = table
         self._plain.clear()
         self._corrections: deque[float] = deque([1.0, 1.0], maxlen=_CORRECTIONS)
+        self._n_unseen = _PASSES_UNSEEN  # passes with prompts since one without
 
     def prompt_rows(self, n_rows: int) -> int:
         """How many prompt rows the next pass may have beside `n_rows` decoding ones; 0 to see what these take alone."""
-        if not self._plain or self._n_unseen >= _PASSES_UNSEEN:
+        if self._n_unseen >= _PASSES_UNSEEN:
             self._n_unseen = 0
             return 0
+        self._n_unseen += 1
         base = self._table.cost(n_rows)
         most = base + (MOST_SLOWED - 1.0) * base / self._correction
         low, high = 1, _MOST_ROWS
@@ -68,7 +69,6 @@ class Pacing:
             self._n_unseen = 0
             self._plain.append(seconds / base)
             return
-        self._n_unseen += 1
         expected = self._table.cost(n_rows + n_prompt) - base
         if self._plain and expected > 0.0 and (n_prompt >= self._n_given or expected >= _TELLING_SHARE * base):
             measured = seconds / min(self._plain) - base
