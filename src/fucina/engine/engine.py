@@ -165,12 +165,12 @@ class Engine:
             plan = self._scheduler.plan(list(running.values()))
             try:
                 starved = self._runner.run(plan, running, self._n_steps, self._outbox.append)
-                if starved:
-                    self._make_room(starved, nobody_ran=len(starved) == len(plan.spans))
             finally:
                 for session in tuple(running.values()):
                     if session.ending is not None:
                         self._retire(session)
+            if starved:
+                self._make_room(starved, nobody_ran=len(starved) == len(plan.spans))
         return self.drain()
 
     def drain(self) -> list[Event]:
@@ -272,7 +272,7 @@ class Engine:
                 f"{len(least.history)} tokens need more KV blocks than the {n_own} this sequence has and the {n_free} "
                 "free ones: close a conversation, shorten the prompt, or load with a smaller context"
             )
-            least.ending = Ending("error", error=error)
+            self._end(least.id, Ending("error", error=error))
 
     def _preempt(self, session: Session) -> None:
         """Take a session's blocks, to be found or computed again, and let it wait."""
