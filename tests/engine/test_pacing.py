@@ -74,16 +74,17 @@ def test_rows_that_are_dearer_than_told_are_found_out_at_once() -> None:
 
 def test_deeper_contexts_get_fewer_rows_and_slower_streams_more() -> None:
     pacing = known()
-    shallow = run(pacing, 0.01, 0.0006, 1)[-2]
-    deep = run(pacing, 0.01, 0.0012, 1)[-2]
+    shallow = max(run(pacing, 0.01, 0.0006, 1)[-2:])
+    deep = max(run(pacing, 0.01, 0.0012, 1)[-2:])
     assert deep < 0.7 * shallow
-    slower = run(pacing, 0.02, 0.0012, 1, passes=400)[-2]  # seen when a pass goes without prompts
+    slower = max(run(pacing, 0.02, 0.0012, 1, passes=400)[-2:])  # seen when a pass goes without prompts
     assert slower > 1.4 * deep
 
 
 def test_one_pass_in_many_goes_without_prompts() -> None:
     budgets = run(known(), 0.01, 0.0006, 1, passes=400)
-    assert 8 <= budgets.count(0) <= 14
+    assert budgets.count(0) <= 400 // 16
+    assert budgets.count(0) >= 20
     assert all(a or b for a, b in pairwise(budgets))
 
 
