@@ -76,7 +76,7 @@ def test_nothing_stays_behind(request: pytest.FixtureRequest) -> None:
     assert grown < SLACK_BYTES
     assert model.kv_pool.n_free == model.kv_pool.capacity
     assert engine.n_kept_blocks == 0
-    assert threading.active_count() == n_threads
+    assert threading.active_count() <= n_threads
     assert engine.counters.finished["cancelled"] > n / 10
     assert engine.counters.requests == sum(engine.counters.finished.values()) == n + 300
 
@@ -104,5 +104,5 @@ def test_streams_left_half_read_leave_nothing(tmp_path: Path, request: pytest.Fi
             tracemalloc.stop()
         print(f"{n} streams: {grown} bytes")
         assert grown < SLACK_BYTES
-        assert threading.active_count() == n_threads
+        assert threading.active_count() <= n_threads
         assert n_files() == n_opened
