@@ -193,7 +193,7 @@ def run_batch(model: Model, n_tokens: int, repeats: int) -> dict[str, Any]:
         for speculate in (False, True):
             model.drafts.forget()
             before = time.perf_counter()
-            answers = model.generate_many(prompts, params, speculate=speculate)
+            answers = model.generate_batch(prompts, params, speculate=speculate)
             prefill_s = max(answer.timings.prefill_s for answer in answers)
             seconds[speculate].append(time.perf_counter() - before - prefill_s)
             ids.append([answer.ids for answer in answers])

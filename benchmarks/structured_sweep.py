@@ -64,7 +64,7 @@ def sweep(
     for start in range(0, len(rules), batch):
         part = rules[start : start + batch]
         prompts = [f"This is a JSON document ({case['name']}):\n" for case, _ in part]
-        answers = model.generate_many(prompts, params, constraints=[rule for _, rule in part], speculate=speculate)
+        answers = model.generate_batch(prompts, params, constraints=[rule for _, rule in part], speculate=speculate)
         for (case, _), answer in zip(part, answers, strict=True):
             n_tokens += len(answer.ids)
             problems = list(problems_of(answer, case, model))

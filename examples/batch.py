@@ -7,7 +7,7 @@ prompts = ["Water boils at", "Once upon a time", "The three primary colors are",
 params = SamplingParams(max_tokens=16)
 
 with fucina.load("smollm2") as model:
-    together = model.generate_many(prompts, params)
+    together = model.generate_batch(prompts, params)
     for prompt, completion in zip(prompts, together, strict=True):
         print(f"{prompt}{completion.text!r}")
         assert completion.ids == model.generate(prompt, params).ids

@@ -9,6 +9,12 @@ import pytest
 from fucina.storage.models import pull
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fucina")
+    group.addoption("--schedules", type=int, default=0, help="random schedules of each model, instead of a few")
+    group.addoption("--requests", type=int, default=0, help="short requests of the test for leaks, instead of a few")
+
+
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     return pull("smollm2")

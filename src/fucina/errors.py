@@ -2,7 +2,12 @@
 
 FucinaError
 ├── ConfigError               an option or argument that cannot be
-│   └── UnknownModel          no file and no pulled model of that name
+│   ├── UnknownModel          no file and no pulled model of that name
+│   ├── EmptyBatch            a batch of nothing
+│   ├── BatchLengthMismatch   not one of something for each of a batch
+│   ├── MixedBatchModels      conversations of several models in one batch
+│   ├── DuplicateBatchConversation  a conversation twice in one batch
+│   └── SharedBatchProcessor  a processor twice in one batch
 ├── ModelFileError            the file is not what it claims to be (carries .path)
 │   ├── NotGguf               wrong magic, byte order or version
 │   ├── TruncatedFile         a declared length runs past the end of the file
@@ -20,6 +25,7 @@ FucinaError
 ├── CapacityError             no room now: retry later, or ask for less
 │   ├── ContextFull           the prompt does not fit the context window
 │   └── KvPoolFull            no free KV block
+├── DeadlineExceeded          a request had not ended by its deadline
 ├── TemplateError             a chat template is absent, failed, or refused the messages
 ├── ConstraintError           a constraint on answers that cannot be honoured
 │   ├── BadSchema             a JSON schema that is none, or asks for what cannot be enforced (carries .path, .keyword)
@@ -50,6 +56,7 @@ __all__ = [
     "BadLogits",
     "BadSchema",
     "BadTensor",
+    "BatchLengthMismatch",
     "CapacityError",
     "Closed",
     "ConfigError",
@@ -58,6 +65,9 @@ __all__ = [
     "ConstraintTooLarge",
     "ContextFull",
     "ConversationFileError",
+    "DeadlineExceeded",
+    "DuplicateBatchConversation",
+    "EmptyBatch",
     "FucinaError",
     "IncompleteAnswer",
     "IndexDegraded",
@@ -67,10 +77,12 @@ __all__ = [
     "MissingKey",
     "MissingPart",
     "MissingTensor",
+    "MixedBatchModels",
     "ModelFileError",
     "NotGguf",
     "PullError",
     "ShapeError",
+    "SharedBatchProcessor",
     "SpeculationError",
     "StreamTooLong",
     "TemplateError",
@@ -107,6 +119,26 @@ class ConfigError(FucinaError):
 
 class UnknownModel(ConfigError):
     """Neither a file nor the name of a model that can be pulled."""
+
+
+class EmptyBatch(ConfigError):
+    """A batch of nothing."""
+
+
+class BatchLengthMismatch(ConfigError):
+    """Not one of something for each of a batch."""
+
+
+class MixedBatchModels(ConfigError):
+    """Conversations of several models in one batch: only those of one model compute together."""
+
+
+class DuplicateBatchConversation(ConfigError):
+    """A conversation twice in one batch: it takes one turn at a time."""
+
+
+class SharedBatchProcessor(ConfigError):
+    """A processor twice in one batch: it follows one answer at a time."""
 
 
 class ModelFileError(FucinaError):
@@ -187,6 +219,10 @@ class ContextFull(CapacityError):
 
 class KvPoolFull(CapacityError):
     """No free KV block."""
+
+
+class DeadlineExceeded(FucinaError):
+    """A request had not ended by its deadline; what it gave until then stays."""
 
 
 class TemplateError(FucinaError):

@@ -34,12 +34,12 @@ def said(model: fucina.Model) -> list[Any]:
 def test_every_schedule_says_the_same(tiny_path: Path) -> None:
     with fucina.load(tiny_path) as model:
         alone = said(model)
-        together = model.generate_many(PROMPTS, PARAMS)
+        together = model.generate_batch(PROMPTS, PARAMS)
         assert [(c.ids, c.text, c.logprobs) for c in together] == alone
     for options in ({"prefill_chunk": 1, "threads": 1}, {"prefill_chunk": 7}, {"context": 200}, {"repack": False}):
         with fucina.load(tiny_path, **options) as model:
             assert said(model) == alone
-            together = model.generate_many(PROMPTS, PARAMS)
+            together = model.generate_batch(PROMPTS, PARAMS)
             assert [(c.ids, c.text, c.logprobs) for c in together] == alone
 
 

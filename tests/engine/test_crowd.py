@@ -23,7 +23,7 @@ def drafts_of(
     lm = ScriptedModel(max_rows=max_rows, script=lambda prefix: WORD[len(prefix) % len(WORD)])
     model = Model(lm, ByteTokenizer(), speculation=Speculation(lm.vocab, PassCosts(lm, file)))
     params = SamplingParams(max_tokens=60)
-    completions = model.generate_many([PROMPT] * n_together, params)
+    completions = model.generate_batch([PROMPT] * n_together, params)
     assert [completion.ids for completion in completions] == [WORD * 5] * n_together
     stats = [completion.speculation for completion in completions if completion.speculation is not None]
     assert len(stats) == n_together
@@ -54,7 +54,7 @@ def test_where_rows_are_too_dear_a_crowd_drafts_nothing(tmp_path: Path) -> None:
 
 def test_where_rows_are_cheap_a_crowd_drafts_as_much(tmp_path: Path) -> None:
     (alone,) = drafts_of(tmp_path / "prices.json", [(1, 1.0), (200, 1.1)], 1)
-    # 64 rows of a pass leave seven drafts each
+    # 64 rows of a pass leave seven drafts each, and a few more until all of them are writing
     for one in drafts_of(tmp_path / "prices.json", [(1, 1.0), (200, 1.1)], 8, max_rows=64):
-        assert 5 < one.drafted / one.verify_steps <= 7
+        assert 5 < one.drafted / one.verify_steps < 9
         assert one.accepted * 2 > alone.accepted

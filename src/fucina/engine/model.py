@@ -14,6 +14,7 @@ from typing import Any, TypeVar, overload
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.processors.contract import LogitProcessor
+from fucina.engine.batches import checked_size, one_each, own_processors
 from fucina.engine.completion import Completion, collect, raise_error, raising
 from fucina.engine.constraints import Constraints, watched
 from fucina.engine.conversation import Conversation
@@ -199,25 +200,27 @@ class Model(Scoring):
         request = self._request(self._chat_ids(messages), params, constraint, processor, references, speculate)
         return self._events(request, constraint)
 
-    def generate_many(
+    def generate_batch(
         self,
         prompts: Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         constraints: Constraint | Sequence[Constraint | None] | None = None,
+        processors: Sequence[LogitProcessor | None] | None = None,
         speculate: bool = True,
     ) -> list[Completion]:
         """Continue several prompts in one batch; each gets the tokens it would get alone.
 
-        `params` and `constraints` hold for all, or there is one for each. An answer that fails has finish_reason
-        'error' and its error; the others are whole.
+        `params` and `constraints` hold for all, or there is one for each; of `processors` there is one for each. An
+        answer that fails has finish_reason 'error' and its error; the others are whole. Raises EmptyBatch,
+        BatchLengthMismatch and SharedBatchProcessor, which are ConfigErrors.
         """
-        each = _one_each("params", params, SamplingParams, len(prompts))
-        rules = _one_each("constraints", constraints, Constraint, len(prompts))
-        requests = [
-            self._request(prompt, own, rule, None, (), speculate)
-            for prompt, own, rule in zip(prompts, each, rules, strict=True)
-        ]
+        n = checked_size("prompts", prompts)
+        rules = one_each("constraints", constraints, Constraint, n)
+        parts = zip(
+            prompts, one_each("params", params, SamplingParams, n), rules, own_processors(processors, n), strict=True
+        )
+        requests = [self._request(prompt, own, rule, one, (), speculate) for prompt, own, rule, one in parts]
         submitted: list[int] = []
         try:
             for request in requests:
@@ -294,13 +297,3 @@ class Model(Scoring):
 
     def _events(self, request: Request, constraint: Constraint | None) -> Iterator[Event]:
         yield from raising(watched(self._dispatcher.events(self._dispatcher.submit(request)), constraint))
-
-
-def _one_each(option: str, given: T | Sequence[T | None] | None, kind: type[T], n: int) -> Sequence[T | None]:
-    """One for each of n prompts: the one for all, or the sequence as it came. Raises ConfigError."""
-    if given is None or isinstance(given, kind):
-        return [given] * n
-    if not isinstance(given, Sequence) or len(given) != n:
-        got = f"{len(given)} of them" if isinstance(given, Sequence) else given
-        raise ConfigError(option, got=got, expected=f"one, or {n}, one per prompt")
-    return given

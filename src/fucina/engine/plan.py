@@ -14,7 +14,7 @@ class PlannedSpan(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    """All spans of a pass, at most one per session. Decoding sessions come first, then prompts in order of arrival."""
+    """All spans of a pass, at most one per session: decoding sessions, then prompts in the order of their turns."""
 
     spans: tuple[PlannedSpan, ...]
 

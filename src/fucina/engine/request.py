@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.processors.contract import LogitProcessor
@@ -20,6 +21,11 @@ class Request:
     `draft_source` is for a source of one's own, without a gate: every step tries what it proposes. Requests share the
     keys and values of tokens they begin with; those of different `salt` do not, so that none can tell from the time
     it takes what another has said.
+
+    A request of higher `priority` is let in, computed and kept in memory before those of lower ones, which may have to
+    wait as long as it needs everything; equal ones share fairly. `deadline_s` seconds after it was submitted a request
+    that has not ended does so with reason 'error' and DeadlineExceeded; what was given until then stays. Raises
+    ConfigError for a priority that is no whole number and for a deadline that is no positive one.
     """
 
     prompt_ids: Sequence[int]
@@ -28,6 +34,17 @@ class Request:
     draft_source: DraftSource | None = None
     speculator: Speculator | None = None
     salt: str = ""
+    priority: int = 0
+    deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int):
+            raise ConfigError("priority", got=self.priority, expected="a whole number; higher ones come first")
+        seconds = self.deadline_s
+        if seconds is not None and (
+            isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0.0 < seconds < inf
+        ):
+            raise ConfigError("deadline_s", got=seconds, expected="seconds from now, more than 0")
 
 
 def checked_ids(ids: Iterable[int], *, vocab: int, context: int, n_more: int = 1) -> list[int]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fucina.decoding.speculation.costs import StepCosts
 from fucina.engine.counters import Counters
 from fucina.engine.events import TokenEvent
+from fucina.engine.pacing import Pacing
 from fucina.engine.plan import PlannedSpan, StepPlan
 from fucina.engine.session import Ending, Session
 from fucina.errors import KvPoolFull
@@ -33,25 +34,33 @@ _Share = tuple[Session, Span, Sequence[int]]
 class Runner:
     """Runs plans on a model. `n_choosable` is how many of a row's logits are tokens; the rest is padding.
 
-    `costs`, where there are any, learn what passes of decoding sequences take.
+    `costs`, where there are any, learn what passes of decoding sequences take; `pacing` learns what prompts add.
     """
 
     def __init__(
-        self, model: CausalLM, n_choosable: int, counters: Counters, when_read: Callable[[Session], None]
+        self,
+        model: CausalLM,
+        n_choosable: int,
+        counters: Counters,
+        pacing: Pacing,
+        when_read: Callable[[Session], None],
     ) -> None:
         """`when_read` is told of each session whose prompt has been read."""
         self._model, self._n_choosable, self._counters, self._when_read = model, n_choosable, counters, when_read
+        self._pacing = pacing
         self._has_padding = model.vocab > n_choosable
         self.costs: StepCosts | None = None
         #: What a token of a prompt takes, as the last long pass had it; None before the first.
         self.token_s: float | None = None
 
-    def run(self, plan: StepPlan, sessions: dict[int, Session], step: int, emit: Callable[[TokenEvent], None]) -> int:
+    def run(
+        self, plan: StepPlan, sessions: dict[int, Session], step: int, emit: Callable[[TokenEvent], None]
+    ) -> list[Session]:
         """Compute one pass and commit what it gives; sessions that ended carry their `ending`.
 
-        Returns how many sessions had to sit out for want of KV blocks. Raises what `model.forward` raises.
+        Returns the sessions that had to sit out for want of KV blocks. Raises what `model.forward` raises.
         """
-        n_starved = 0
+        starved: list[Session] = []
         shares: list[_Share] = []
         try:
             for planned in plan.spans:
@@ -60,14 +69,14 @@ class Runner:
                 if share is not None:
                     shares.append(share)
                 elif session.ending is None:
-                    n_starved += 1
+                    starved.append(session)
             if shares:
                 self._compute(shares, step, emit)
         finally:
             for session, _, _ in shares:
                 session.settle()
-        self._counters.kv_waits += n_starved
-        return n_starved
+        self._counters.kv_waits += len(starved)
+        return starved
 
     def _prepare(self, session: Session, planned: PlannedSpan) -> _Share | None:
         """Make room in the session's cache for its rows; None if there is none, or if that failed."""
@@ -107,8 +116,10 @@ class Runner:
             counters.failed_passes += 1
             raise
         seconds = perf_counter() - before_s
-        n_rows = n_drafts = 0
+        n_rows = n_drafts = n_prompt = 0
         for session, span, drafts in shares:
+            if session.n_missing > 1:
+                n_prompt += len(span.tokens)
             session.kv.advance(len(span.tokens))
             session.served_at = step
             n_rows += len(span.tokens)
@@ -118,7 +129,8 @@ class Runner:
         counters.passes += 1
         counters.rows += n_rows
         counters.drafted += n_drafts
-        if self.costs is not None and n_rows - n_drafts == len(shares):  # no prompt among them
+        self._pacing.record(n_rows - n_prompt, n_prompt, seconds)
+        if self.costs is not None and not n_prompt:
             _record(self.costs, n_rows, n_drafts, seconds)
         if self._has_padding:
             logits = logits[:, : self._n_choosable]

@@ -1,8 +1,10 @@
 """Who computes next: policy only. It sees sizes and numbers, no arrays, no tokens, no text.
 
-Decoding sequences come first, one row each, so that nobody's text stalls behind another's long prompt. What is left of
-the pass goes to prompts in order of arrival, at most `prefill_chunk` rows, then to drafts. If there are more decoding
-sequences than rows, those served longest ago go first; one row is kept for a waiting prompt.
+Decoding sequences come first, one row each, so that nobody's text stalls behind another's long prompt. Prompts get as
+many rows as keep the pace of these (`pacing`), without any at most `prefill_chunk`; drafts get what is left of the
+pass. Prompts take turns, the one served longest ago first, so that a short one does not wait for a long one to end.
+Decoding sequences do the same where there are more of them than rows; one row is kept for a waiting prompt. A higher
+priority always comes first.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from fucina.core.shapes import KV_BLOCK
+from fucina.engine.pacing import Pacing
 from fucina.engine.plan import PlannedSpan, StepPlan
 
 
@@ -21,6 +24,10 @@ class Schedulable(Protocol):
     @property
     def id(self) -> int:
         """Its number; a later arrival has a greater one."""
+
+    @property
+    def priority(self) -> int:
+        """Whoever has a higher one is served first."""
 
     @property
     def n_missing(self) -> int:
@@ -37,12 +44,13 @@ class Schedulable(Protocol):
 class Scheduler:
     """Writes step plans for passes of at most `max_rows` rows."""
 
-    def __init__(self, *, max_rows: int, prefill_chunk: int) -> None:
+    def __init__(self, *, max_rows: int, prefill_chunk: int, pacing: Pacing) -> None:
         self._max_rows, self._prefill_chunk = max_rows, min(prefill_chunk, max_rows)
+        self._pacing = pacing
         self._n_plans = 0
 
     def plan(self, sessions: Sequence[Schedulable]) -> StepPlan:
-        """Plan the next pass over the running sessions, given in order of arrival."""
+        """Plan the next pass over the running sessions."""
         self._n_plans += 1
         if len(sessions) == 1:
             only = sessions[0]
@@ -52,10 +60,13 @@ class Scheduler:
             return _plan_alone(only.id, 1, min(only.draft_budget(1), self._max_rows - 1))
         decoding = [session for session in sessions if session.n_missing == 1]
         prefill = [session for session in sessions if session.n_missing > 1]
-        decoding = self._fair(decoding, bool(prefill))
+        prefill.sort(key=_turn)
+        decoding = self._fair(decoding, prefill)
         n_left = self._max_rows - len(decoding)
         prompts: list[PlannedSpan] = []
         n_chunk = min(self._prefill_chunk, n_left)
+        if prefill and decoding:
+            n_chunk = min(n_chunk, self._pacing.prompt_rows(len(decoding)))
         for session in prefill:
             n_tokens = min(session.n_missing, n_chunk)
             if n_tokens:
@@ -63,15 +74,16 @@ class Scheduler:
                 n_chunk, n_left = n_chunk - n_tokens, n_left - n_tokens
         return StepPlan((*self._with_drafts(decoding, n_left), *prompts))
 
-    def _fair(self, decoding: list[Schedulable], prompts_wait: bool) -> list[Schedulable]:
-        """Choose whom to serve if there are more sequences than rows."""
+    def _fair(self, decoding: list[Schedulable], prefill: list[Schedulable]) -> list[Schedulable]:
+        """Choose whom to serve if there are more sequences than rows; `prefill` in the order of its turns."""
         # with a single row, decoding and prompts take turns
-        keep_one = prompts_wait and (self._max_rows > 1 or self._n_plans % 2 == 0)
-        room = self._max_rows - keep_one
-        if len(decoding) <= room:
+        keep_one = bool(prefill) and (self._max_rows > 1 or self._n_plans % 2 == 0)
+        if len(decoding) <= self._max_rows - keep_one:
             return decoding
-        served_longest_ago = sorted(decoding, key=lambda session: (session.served_at, session.id))
-        return sorted(served_longest_ago[:room], key=lambda session: session.id)
+        decoding = sorted(decoding, key=_turn)
+        if keep_one and prefill[0].priority < decoding[min(len(decoding), self._max_rows) - 1].priority:
+            keep_one = False
+        return sorted(decoding[: self._max_rows - keep_one], key=lambda session: session.id)
 
     def _with_drafts(self, decoding: list[Schedulable], n_left: int) -> list[PlannedSpan]:
         """Share the rows that are left among the sequences that want drafts."""
@@ -85,6 +97,11 @@ class Scheduler:
                 n_left, n_takers = n_left - n_drafts, n_takers - 1
             spans.append(PlannedSpan(session.id, 1, n_drafts))
         return spans
+
+
+def _turn(session: Schedulable) -> tuple[int, int, int]:
+    """Who comes first: the highest priority, then whoever was served longest ago."""
+    return -session.priority, session.served_at, session.id
 
 
 @lru_cache(maxsize=32)  # from step to step it is mostly the same

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from fucina.core.shapes import KV_BLOCK
 from fucina.decoding.grammar.costs import MaskCosts
 from fucina.decoding.picker import Picker
 from fucina.decoding.processors.contract import Constraining, LogitProcessor, PassListener, StructuralProcessor
@@ -65,7 +66,8 @@ class Session:
         self.n_prompt, self.n_cached = len(prompt_ids), 0
         self.ending: Ending | None = None
         self.speculator = speculator
-        self.served_at = 0  # the last step that computed rows for it; the scheduler's fairness looks at it
+        self.served_at = 0  # the last step that computed rows for it, or let it in; the scheduler's turns go by it
+        self.priority = request.priority
         params, processor = request.params, request.processor
         # looked up once: asking a protocol whether an object has its methods takes microseconds
         self.listener = processor if isinstance(processor, PassListener) else None
@@ -111,6 +113,19 @@ class Session:
         The law lets what it lacks be computed again to the same bits.
         """
         self.kv, self._catches_up = kv, True
+
+    def leave_shared_block(self) -> bool:
+        """Give up the positions in a partial block that is shared, to compute them in one of its own; False: none is.
+
+        Writing on would take a copy of the block while it is still in use, for which there may be no room.
+        """
+        n_whole = self.kv.length // KV_BLOCK
+        if n_whole * KV_BLOCK == self.kv.length or not self.kv.pool.is_shared(self.kv.blocks[n_whole]):
+            return False
+        self.kv.truncate(n_whole * KV_BLOCK)
+        self.kv.trim()
+        self._catches_up = True
+        return True
 
     @property
     def n_missing(self) -> int:
@@ -239,10 +254,11 @@ class Session:
         now = perf_counter()
         started = self._started_s or now  # cancelled before it began
         first = self._first_token_s or now
+        n_read = self.kv.length if self.is_started and not n_given else self.n_prompt
         return Timings(
             queue_s=started - self._submitted_s,
             prefill_s=first - started,
             decode_s=now - first,
-            prefill_tokens=(self.kv.length if self.is_started and not n_given else self.n_prompt) - self.n_cached,
+            prefill_tokens=max(n_read - self.n_cached, 0),
             decode_tokens=max(n_given - 1, 0),
         )
