@@ -99,8 +99,9 @@ class Engine:
 
     def learn_costs(self, costs: StepCosts) -> None:
         """Tell `costs` what passes take, and pace prompts by their table, from now on."""
-        self._runner.costs = costs
-        self._pacing.learn(costs.table)
+        if costs is not self._runner.costs:
+            self._runner.costs = costs
+            self._pacing.learn(costs.table)
 
     @property
     def prefixes(self) -> PrefixCache:
@@ -282,7 +283,7 @@ class Engine:
         self._counters.preemptions += 1
 
     def _retire(self, session: Session) -> None:
-        """Tell of a session's end and forget it; the caller's own cache stays the caller's."""
+        """Tell of a session's end, keep what it computed, and forget it."""
         assert session.ending is not None
         self._running.pop(session.id, None)
         self._waiting.remove(session.id)
