@@ -19,7 +19,7 @@ from fucina.storage.kv.disk.tier import DiskTier
 from fucina.storage.kv.pool import KvPool
 
 CHILD = Path(__file__).with_name("kill_disk.py")
-N_KILLS = int(os.environ.get("FUCINA_TEST_KILLS", "20"))
+N_KILLS = int(os.environ.get("FUCINA_TEST_KILLS", "12"))
 
 
 def test_no_promise_is_broken_by_sigkill(tmp_path: Path) -> None:
