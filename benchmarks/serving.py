@@ -52,12 +52,12 @@ QUIET_STEPS, WARM_STEPS = 120, 20
 class Rig:
     """One model, and prompts that share nothing."""
 
-    def __init__(self, path: Path, threads: int, context: int, streams: int) -> None:
+    def __init__(self, path: Path, threads: int, context: int, sequences: int) -> None:
         gguf = open_gguf(path)
         tokenizer = Tokenizer.from_metadata(gguf.metadata, path=path)
         template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=path)
         ops = open_ops(max_rows=512, threads=threads)
-        blocks = (context + streams * 1024) // 64 + 2 * streams
+        blocks = sequences * -(-context // 64)  # only what is written to is taken
         self.lm = load_causal_lm(gguf, ops, context=context, kv_capacity_blocks=blocks)
         self.speech = ModelSpeech(tokenizer, template)
         self.costs = StepCosts(PassCosts(self.lm).table())
@@ -95,7 +95,7 @@ def throughput(rig: Rig, n_streams: int) -> dict[str, float]:
 def pace(rig: Rig, n_streams: int, n_prompt: int) -> dict[str, float]:
     """Steps of so many streams before and while a long prompt is read."""
     engine = rig.engine()
-    writing = [engine.submit(rig.request(SHORT, 4096)) for _ in range(n_streams)]
+    writing = [engine.submit(rig.request(SHORT, n_prompt + 1024)) for _ in range(n_streams)]
     begun: set[int] = set()
     while len(begun) < n_streams:
         begun |= {event.request_id for event in engine.step()}
@@ -153,7 +153,7 @@ def run_model(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     """All figures of one model."""
     streams = [int(n) for n in args.streams.split(",") if n]
     beside = [int(n) for n in args.beside.split(",") if n]
-    rig = Rig(path, args.threads, args.prompt + 2048, max([*streams, *beside]))
+    rig = Rig(path, args.threads, args.prompt + 2048, 1 + max([*streams, *beside]))
     throughput(rig, 1)  # warms up
     record: dict[str, Any] = {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="minutes"),
