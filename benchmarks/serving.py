@@ -5,9 +5,10 @@ Usage: python benchmarks/serving.py MODEL.gguf [MODEL.gguf ...] [--streams 1,2,4
 
 throughput  so many requests at once, each a prompt of 64 tokens and an answer of 64: tokens of all answers in a second,
             and the median time to a first token; the best of the repeats
-pace        beside so many streams that write, a long prompt arrives. quiet: the median step of these streams before it
-            does; p50, p99 and max: their steps until its first token; slowed: p99 over quiet. first_s: the time to the
-            first token of the long prompt, and alone_s the same with nobody beside it
+pace        beside so many streams that write, a long prompt arrives. quiet: the median step of these streams, the mean
+            of before it comes and after it is read, for they become longer meanwhile; p50, p99 and max: their steps
+            until its first token; slowed: p99 over quiet. first_s: the time to the first token of the long prompt, and
+            alone_s the same with nobody beside it
 
 A step is all that passes between two tokens of a stream: planning, computing, choosing, telling. No drafts, so that
 each stream gives one token a step. Prints one JSON line a model, and appends it to benchmarks/records/serving.jsonl.
@@ -52,12 +53,12 @@ QUIET_STEPS, WARM_STEPS = 120, 20
 class Rig:
     """One model, and prompts that share nothing."""
 
-    def __init__(self, path: Path, threads: int, context: int, streams: int) -> None:
+    def __init__(self, path: Path, threads: int, context: int, sequences: int) -> None:
         gguf = open_gguf(path)
         tokenizer = Tokenizer.from_metadata(gguf.metadata, path=path)
         template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=path)
         ops = open_ops(max_rows=512, threads=threads)
-        blocks = (context + streams * 1024) // 64 + 2 * streams
+        blocks = sequences * -(-context // 64)  # only what is written to is taken
         self.lm = load_causal_lm(gguf, ops, context=context, kv_capacity_blocks=blocks)
         self.speech = ModelSpeech(tokenizer, template)
         self.costs = StepCosts(PassCosts(self.lm).table())
@@ -95,15 +96,11 @@ def throughput(rig: Rig, n_streams: int) -> dict[str, float]:
 def pace(rig: Rig, n_streams: int, n_prompt: int) -> dict[str, float]:
     """Steps of so many streams before and while a long prompt is read."""
     engine = rig.engine()
-    writing = [engine.submit(rig.request(SHORT, 4096)) for _ in range(n_streams)]
+    writing = [engine.submit(rig.request(SHORT, n_prompt + 1024)) for _ in range(n_streams)]
     begun: set[int] = set()
     while len(begun) < n_streams:
         begun |= {event.request_id for event in engine.step()}
-    quiet: list[float] = []
-    for _ in range(QUIET_STEPS):
-        before = perf_counter()
-        engine.step()
-        quiet.append(perf_counter() - before)
+    before_s = median(timed(engine, QUIET_STEPS)[WARM_STEPS:])
     steps: list[float] = []
     arrived = perf_counter()
     long = engine.submit(rig.request(n_prompt, 1))
@@ -114,11 +111,14 @@ def pace(rig: Rig, n_streams: int, n_prompt: int) -> dict[str, float]:
         steps.append(perf_counter() - before)
         assert told >= set(writing), "every stream gives a token in every step"
     first_s = perf_counter() - arrived
+    after_s = median(timed(engine, QUIET_STEPS))
     engine.close()
-    quiet_s = median(quiet[WARM_STEPS:])
+    quiet_s = (before_s + after_s) / 2  # meanwhile the streams have become longer
     p99 = quantiles(steps, n=100)[98]
     return {
         "quiet_s": quiet_s,
+        "before_s": before_s,
+        "after_s": after_s,
         "p50_s": median(steps),
         "p99_s": p99,
         "max_s": max(steps),
@@ -128,6 +128,16 @@ def pace(rig: Rig, n_streams: int, n_prompt: int) -> dict[str, float]:
         "first_s": first_s,
         "alone_s": alone(rig, n_prompt),
     }
+
+
+def timed(engine: Engine, n_steps: int) -> list[float]:
+    """Seconds of each of so many steps."""
+    seconds: list[float] = []
+    for _ in range(n_steps):
+        before = perf_counter()
+        engine.step()
+        seconds.append(perf_counter() - before)
+    return seconds
 
 
 def alone(rig: Rig, n_prompt: int) -> float:
@@ -153,7 +163,7 @@ def run_model(path: Path, args: argparse.Namespace) -> dict[str, Any]:
     """All figures of one model."""
     streams = [int(n) for n in args.streams.split(",") if n]
     beside = [int(n) for n in args.beside.split(",") if n]
-    rig = Rig(path, args.threads, args.prompt + 2048, max([*streams, *beside]))
+    rig = Rig(path, args.threads, args.prompt + 2048, 1 + max([*streams, *beside]))
     throughput(rig, 1)  # warms up
     record: dict[str, Any] = {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="minutes"),
@@ -175,7 +185,8 @@ def run_model(path: Path, args: argparse.Namespace) -> dict[str, Any]:
         runs = [pace(rig, n, args.prompt) for _ in range(args.repeats)]
         got = record["pace"][str(n)] = sorted(runs, key=lambda run: run["slowed"])[len(runs) // 2]
         print(
-            f"{n:3} beside {args.prompt}: quiet {got['quiet_s'] * 1e3:.2f} ms, p50 {got['p50_s'] * 1e3:.2f} ms, "
+            f"{n:3} beside {args.prompt}: quiet {got['before_s'] * 1e3:.2f} to {got['after_s'] * 1e3:.2f} ms, "
+            f"p50 {got['p50_s'] * 1e3:.2f} ms ({got['slowed_p50']:.2f}x), "
             f"p99 {got['p99_s'] * 1e3:.2f} ms ({got['slowed']:.2f}x), max {got['max_s'] * 1e3:.2f} ms, "
             f"{got['steps']} steps; first token {got['first_s']:.2f} s, alone {got['alone_s']:.2f} s",
             flush=True,

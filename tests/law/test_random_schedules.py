@@ -227,6 +227,7 @@ class Rig:
         engine = Engine(self.lm, self.speech, config)
         if rng.random() < 0.7:
             engine.learn_costs(StepCosts(CostTable([(1, 1.0), (17, rng.choice((1.05, 2.0, 20.0)))])))
+        _invent_timings(engine, random.Random(number))
         ids, events = self._play(engine, jobs, wanted, rng)
         for index, (request_id, recorder) in enumerate(ids):
             got, want = outcome([e for e in events if e.request_id == request_id], recorder.rows), wanted[index]
@@ -283,6 +284,12 @@ class Rig:
         if kind == "gated":
             return replace(request, speculator=Speculation(self.lm.vocab, self.costs).drafting().speculator)
         return replace(request, draft_source=Source(len(request.prompt_ids), want.ids, kind))
+
+
+def _invent_timings(engine: Engine, rng: random.Random) -> None:
+    """Let prompts be paced by timings of any kind, which a schedule's number alone decides."""
+    record = engine._pacing.record
+    engine._pacing.record = lambda n_rows, n_prompt, _: record(n_rows, n_prompt, rng.expovariate(1.0))  # type: ignore[method-assign]
 
 
 def outcome(events: list[Event], rows: list[bytes]) -> Outcome:
