@@ -121,6 +121,21 @@ def test_a_key_that_is_there_cannot_be_ended(grammars: Any, beginning: str) -> N
     assert all(grammars.texts[token].startswith(b'"') for token in less)
 
 
+@pytest.mark.model
+def test_a_key_that_is_there_cannot_be_ended_with_a_real_vocabulary(model_grammars: Any) -> None:
+    """Every token that is taken out, and some of those that are left and of all."""
+    rng = np.random.default_rng(1)
+    for beginning, is_there in BEGINNINGS.items():
+        matcher = after(model_grammars, {"type": "object"}, beginning)
+        found = allowed(matcher)
+        out = set(allowed(GrammarMatcher(engine_of(matcher), model_grammars.vocabulary))) - set(found)
+        assert bool(out) == is_there and all(model_grammars.texts[token].startswith(b'"') for token in out)
+        assert not [token for token in out if takes(matcher, token) or matcher.valid_prefix_len([token])]
+        may = set(found)
+        sample = {*rng.choice(found, 30).tolist(), *rng.integers(0, model_grammars.vocabulary.vocab_size, 60).tolist()}
+        assert [t for t in sample if takes(matcher, t)] == [t for t in sample if t in may]
+
+
 @pytest.mark.parametrize("beginning", [*BEGINNINGS, *BETWEEN])
 @pytest.mark.parametrize("schema", [{"type": "object"}, {"type": "object", "patternProperties": {"": {}}}], ids=str)
 def test_tokens_with_whole_keys_in_them(beginning: str, schema: object) -> None:
@@ -168,38 +183,48 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize("case", OPEN, ids=lambda case: case["name"])
 def test_no_walk_gives_a_key_twice(case: dict[str, Any], grammars: Any) -> None:
     compiled = grammars.compiler.matcher(Constraint.json_schema(case["schema"]))
+    few = of_few_letters(grammars)
     for seed in range(8):
-        json.loads(walk_in_few_letters(grammars, compiled.copy(), seed), object_pairs_hook=unique)
+        json.loads(walk(grammars, compiled.copy(), few, seed), object_pairs_hook=unique)
 
 
 @pytest.mark.model
 def test_no_walk_gives_a_key_twice_with_a_real_vocabulary(model_grammars: Any) -> None:
-    for case in OPEN:
-        test_no_walk_gives_a_key_twice(case, model_grammars)
+    few = of_few_letters(model_grammars)
+    for seed, case in enumerate(OPEN):
+        matcher = model_grammars.compiler.matcher(Constraint.json_schema(case["schema"]))
+        json.loads(walk(model_grammars, matcher, few, seed), object_pairs_hook=unique)
 
 
-def walk_in_few_letters(grammars: Any, matcher: Matcher, seed: int) -> bytes:
+def of_few_letters(grammars: Any) -> dict[int, bytes]:
+    """Tokens of which keys are made that come again."""
+    return {i: text for i, text in enumerate(grammars.texts) if text and set(text) <= set(b'ab_xn-s"{}[],: 1')}
+
+
+def walk(grammars: Any, matcher: Matcher, few: dict[int, bytes], seed: int) -> bytes:
     """The text of a walk whose keys want to come again."""
     rng, text = np.random.default_rng(seed), b""
+    mask = np.zeros((1, matcher.n_words), np.uint32)
     for _ in range(80):
-        few = [t for t in allowed(matcher) if grammars.texts[t] and set(grammars.texts[t]) <= set(b'ab_xn-s"{}[],: 1')]
-        on = [t for t in few if not set(grammars.texts[t]) & set(b"}]_n-s")] or few
-        ends = [t for t in on if grammars.texts[t].startswith(b'"')]
+        matcher.masks((), mask)
+        ids = [token for token in few if int(mask[0, token >> 5]) >> (token & 31) & 1]
+        on = [token for token in ids if not set(few[token]) & set(b"}]_n-s")] or ids
+        ends = [token for token in on if few[token].startswith(b'"')]
         if not on:
             break
         token = int(rng.choice(ends if ends and rng.random() < 0.5 else on))
         matcher.consume(token)
-        text += grammars.texts[token]
+        text += few[token]
     whole: bytes = grammars.walk(matcher, rng, n_free=0, text=text)[1]
     return whole
 
 
 def test_such_walks_would_give_keys_twice_without_it(byte_grammars: Any) -> None:
-    n_doubled = 0
+    n_doubled, few = 0, of_few_letters(byte_grammars)
     for seed in range(20):
         matcher = GrammarMatcher(engine_of(after(byte_grammars, {"type": "object"}, "")), byte_grammars.vocabulary)
         try:
-            json.loads(walk_in_few_letters(byte_grammars, matcher, seed), object_pairs_hook=unique)
+            json.loads(walk(byte_grammars, matcher, few, seed), object_pairs_hook=unique)
         except Doubled:
             n_doubled += 1
     assert n_doubled > 2

@@ -113,6 +113,7 @@ def _is_stuck(matcher: UniqueKeysMatcher, known: dict[JsonState, bool]) -> bool:
     except ConstraintFailed:
         return True
     towards = matcher.towards_known(mask[0])
-    if len(towards) < np.unpackbits(mask.view(np.uint8)).sum():  # another leads to a key that is new
-        return False
-    return all(_leads_nowhere(matcher, token, known) for token in towards)
+    for token in towards:
+        forbid(token, mask[0])
+    # what is left leads to a key that is new
+    return not mask.any() and all(_leads_nowhere(matcher, token, known) for token in towards)
