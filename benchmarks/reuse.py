@@ -1,4 +1,4 @@
-"""What reuse saves: turns of a long chat, a second conversation with the same system message, and many in little memory.
+"""What reuse saves: turns of a long chat, a second one with the same system message, and many in little memory.
 
 Usage: python benchmarks/reuse.py MODEL [--threads 2] [--no-record]
 
@@ -29,8 +29,8 @@ from fucina.engine.scheduler import blocks_for
 
 PARAMS = fucina.SamplingParams(max_tokens=24)
 RULES = (
-    "You are the guide of a museum. Visitors ask about pictures, rooms and opening hours. Answer in one short sentence, "
-    "name the room by its number, never guess, and send people who ask for anything else to the desk by the entrance. "
+    "You are the guide of a museum. Visitors ask about pictures, rooms and opening hours. Answer in one short "
+    "sentence, name the room by its number, never guess, and send people who ask for anything else to the desk. "
 )
 #: Of each of the interleaved conversations at its end, roughly.
 CONVERSATION_TOKENS = 700
