@@ -271,7 +271,7 @@ class Rig:
                 if when == step:
                     engine.cancel(request_id)
             if rng.random() < 0.02:
-                engine.forget_prefixes()
+                engine.prefixes.clear()
             events += engine.step()
             if engine.is_idle and len(ids) == len(jobs):
                 return ids, events
