@@ -98,7 +98,7 @@ class Recorder:
 
 
 class RecordingGrammar(GrammarProcessor):
-    """A grammar that keeps a digest of every row before it masks it; where the likeliest token is allowed it may not."""
+    """A grammar that keeps a digest of every row that it masks: not of those whose likeliest token it allows."""
 
     def __init__(self, matcher: Matcher, end_ids: frozenset[int]) -> None:
         super().__init__(matcher, open_scans(), end_ids=end_ids)
