@@ -68,8 +68,8 @@ def test_nothing_stays_behind(request: pytest.FixtureRequest) -> None:
     tracemalloc.start()
     try:
         traffic(engine, 300, random.Random(0))  # fills the caches
-        engine.forget_prefixes()
-        grown = counted(lambda: (traffic(engine, n, random.Random(1)), engine.forget_prefixes())[0])
+        engine.prefixes.clear()
+        grown = counted(lambda: (traffic(engine, n, random.Random(1)), engine.prefixes.clear())[0])
     finally:
         tracemalloc.stop()
     print(f"{n} requests: {grown} bytes, {engine.counters.finished}")
