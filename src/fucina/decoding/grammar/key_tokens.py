@@ -31,7 +31,7 @@ class KeyTokens:
     def forbid(self, state: JsonState, mask: NDArray[np.uint32]) -> bool:
         """Take out of the mask of the next token, (n_words,), those that would give an object a key twice.
 
-        Tells whether there was one.
+        Tells whether the mask had one.
         """
         found = {
             token
@@ -42,7 +42,7 @@ class KeyTokens:
             ends, n_written = self._ends[state.is_escaped], len(state.key)
             for key in state.keys:
                 if key.startswith(state.key):
-                    found.update(ends.get(key[n_written:], ()))
+                    found.update(token for token in ends.get(key[n_written:], ()) if allows(mask, token))
         for token in found:
             forbid(token, mask)
         return bool(found)
