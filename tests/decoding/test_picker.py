@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -223,3 +224,55 @@ def test_no_top_is_computed_unless_asked() -> None:
     zero = Picker(SamplingParams(logprobs=0), 0).pick(logits, [1])
     assert zero.top == ()
     assert zero.logprob == pytest.approx(-np.log1p(np.exp(-2.0)), abs=1e-15)
+
+
+class Knowing(Recorder):
+    """Forbids all but some tokens, and can tell."""
+
+    def __init__(self, allowed: list[int]) -> None:
+        super().__init__()
+        self.allowed = allowed
+        self.n_processed = 0
+
+    def process(self, logits: Any, history: Sequence[int]) -> None:  # noqa: ARG002
+        self.n_processed += 1
+        forbidden = np.ones(len(logits), bool)
+        forbidden[self.allowed] = False
+        logits[forbidden] = -np.inf
+
+    def only_token(self) -> int | None:
+        return self.allowed[0] if len(self.allowed) == 1 else None
+
+    def allows(self, token: int) -> bool:
+        return token in self.allowed
+
+
+class Blind:
+    """A processor that cannot tell."""
+
+    def __init__(self, inner: Knowing) -> None:
+        self.process, self.commit, self.reset = inner.process, inner.commit, inner.reset
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0.8}, {"repeat_penalty": 1.5}, {"temperature": 1.0, "top_k": 3}]
+)
+@pytest.mark.parametrize("allowed", [[3], [7], [1, 5], list(range(8))], ids=repr)
+def test_what_is_known_without_a_mask_is_what_the_mask_gives(options: dict[str, Any], allowed: list[int]) -> None:
+    rows = np.random.default_rng(3).normal(size=(40, 8)).astype(np.float32)
+    knowing, masking = Knowing(allowed), Knowing(allowed)
+    blind = Blind(masking)
+    params = SamplingParams(logprobs=2, **options)
+    told, masked = Picker(params, 1, knowing), Picker(params, 1, blind)
+    for n, row in enumerate(rows):
+        assert told.pick(row, [1] * n) == masked.pick(row, [1] * n)
+    assert masking.n_processed == 40
+    assert (knowing.n_processed == 0) == (len(allowed) == 1 or (len(allowed) == 8 and not options))
+
+
+def test_the_only_token_must_have_a_logit() -> None:
+    row = np.array([0.0, -np.inf, np.nan], np.float32)
+    with pytest.raises(AllTokensMasked):
+        Picker(SamplingParams(), 0, Knowing([1])).pick(row, [])
+    with pytest.raises(BadLogits):
+        Picker(SamplingParams(), 0, Knowing([2])).pick(row, [])

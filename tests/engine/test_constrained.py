@@ -312,10 +312,10 @@ def test_without_a_constraint_nothing_is_said_of_one() -> None:
 
 def test_masks_are_counted() -> None:
     engine = Engine(ScriptedModel(), ByteTokenizer())
-    completion = complete(engine, processor=grammar())
+    completion = complete(engine, processor=grammar(CHOICES), params=SamplingParams(temperature=1.0, seed=1))
     costs = completion.mask_costs
     assert costs is not None
-    assert costs.masks >= len(completion.ids)
+    assert costs.masks >= len(CHOICES[0])
     assert costs.seconds > 0.0
     counters = engine.counters
     assert (counters.masks, counters.mask_s, counters.mask_wait_s) == (costs.masks, costs.seconds, costs.waited_s)

@@ -56,9 +56,8 @@ class Picker:
         self._copy: NDArray[np.float32] = np.empty(0, np.float32)
         self._inverse_temperature = 0.0 if params.is_greedy else min(1.0 / params.temperature, _GREATEST_INVERSE)
         self._is_greedy = params.is_greedy
-        self._forbidding: Forbidding | None = None
-        if params.is_greedy and not params.penalizes and isinstance(processor, Forbidding):
-            self._forbidding = processor
+        self._forbidding = processor if isinstance(processor, Forbidding) else None
+        self._greatest_wins = params.is_greedy and not params.penalizes
         self._n_top = params.logprobs
 
     def pick(self, logits: NDArray[np.float32], history: Sequence[int]) -> Choice:
@@ -67,7 +66,7 @@ class Picker:
         logits (vocab,) f32, contiguous, borrowed. Raises AllTokensMasked, BadLogits, and whatever the processor raises;
         then nothing was committed.
         """
-        token = self._greatest_if_allowed(logits) if self._forbidding is not None else -1
+        token = self._told(logits, self._forbidding) if self._forbidding is not None else -1
         if token < 0:
             row = self._edited(logits, history) if self._edits else logits
             token = self._greatest(row) if self._is_greedy else self._drawn(row, uniform(self.seed, len(history)))
@@ -90,12 +89,16 @@ class Picker:
             self._penalties.apply(self._copy, history)
         return self._copy
 
-    def _greatest_if_allowed(self, logits: NDArray[np.float32]) -> int:
-        """The token that forbidding others cannot change; -1 if it is forbidden itself, or something is wrong."""
-        assert self._forbidding is not None
-        token = self.scans.argmax(logits)
-        is_sound = token >= 0 and logits.item(token) != _MASKED
-        return token if is_sound and self._forbidding.allows(token) else -1
+    def _told(self, logits: NDArray[np.float32], forbidding: Forbidding) -> int:
+        """The token that a mask would give, where that can be told without one; -1 elsewhere."""
+        only = forbidding.only_token()
+        if only is not None:
+            return only if _MASKED < logits.item(only) < np.inf else -1
+        if self._greatest_wins:
+            token = self.scans.argmax(logits)
+            if token >= 0 and logits.item(token) != _MASKED and forbidding.allows(token):
+                return token
+        return -1
 
     def _greatest(self, row: NDArray[np.float32]) -> int:
         token = self.scans.argmax(row)

@@ -93,6 +93,11 @@ class GrammarProcessor:
         else:
             self._scans.apply_bitmask(logits, mask)
 
+    def only_token(self) -> int | None:
+        """The next token, where the grammar allows no other."""
+        forced = self._masks.forced() if self._phase is _Phase.GRAMMAR else ()
+        return forced[0] if forced else None
+
     def allows(self, token: int) -> bool:
         """Whether the grammar allows a token next; then no mask is computed, nor begun ahead of the next pass."""
         is_allowed = self._n_allowed((token,)) == 1

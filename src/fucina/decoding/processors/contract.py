@@ -24,7 +24,7 @@ class LogitProcessor(Protocol):
     def commit(self, token: int) -> None:
         """Learn the token that was chosen: called exactly once after each process. Committed tokens never roll back.
 
-        Of a `Forbidding` processor also after an `allows` that said yes, in place of process.
+        Of a `Forbidding` processor also after an `only_token`, or an `allows` that said yes, in place of process.
         """
 
     def reset(self) -> None:
@@ -44,7 +44,10 @@ class StructuralProcessor(Protocol):
 
 @runtime_checkable
 class Forbidding(Protocol):
-    """A processor that does nothing but forbid tokens: where it allows the greatest logit, no mask is needed."""
+    """A processor that does nothing but forbid tokens, and can tell of some choices without a mask."""
+
+    def only_token(self) -> int | None:
+        """The one token that `process` would leave; None where there are several, or that is not known."""
 
     def allows(self, token: int) -> bool:
         """Whether `process` would leave this token a logit above -inf, if it has one."""
