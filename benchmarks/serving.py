@@ -6,7 +6,8 @@ Usage: python benchmarks/serving.py MODEL.gguf [MODEL.gguf ...] [--streams 1,2,4
 throughput  so many requests at once, each a prompt of 64 tokens and an answer of 64: tokens of all answers in a second,
             and the median time to a first token; the best of the repeats
 pace        beside so many streams that write, a long prompt arrives. quiet: the median step of these streams, the mean
-            of before it comes and after it is read, for they become longer meanwhile; p50, p99 and max: their steps
+            of before it comes and after it is read, for they become longer meanwhile, and the p99 of those quiet
+            steps, which is the machine's own noise; p50, p99 and max: their steps
             until its first token; slowed: p99 over quiet. first_s: the time to the first token of the long prompt, and
             alone_s the same with nobody beside it
 
@@ -100,7 +101,7 @@ def pace(rig: Rig, n_streams: int, n_prompt: int) -> dict[str, float]:
     begun: set[int] = set()
     while len(begun) < n_streams:
         begun |= {event.request_id for event in engine.step()}
-    before_s = median(timed(engine, QUIET_STEPS)[WARM_STEPS:])
+    quiet_before = timed(engine, QUIET_STEPS)[WARM_STEPS:]
     steps: list[float] = []
     arrived = perf_counter()
     long = engine.submit(rig.request(n_prompt, 1))
@@ -111,14 +112,16 @@ def pace(rig: Rig, n_streams: int, n_prompt: int) -> dict[str, float]:
         steps.append(perf_counter() - before)
         assert told >= set(writing), "every stream gives a token in every step"
     first_s = perf_counter() - arrived
-    after_s = median(timed(engine, QUIET_STEPS))
+    quiet_after = timed(engine, QUIET_STEPS)
     engine.close()
+    before_s, after_s = median(quiet_before), median(quiet_after)
     quiet_s = (before_s + after_s) / 2  # meanwhile the streams have become longer
     p99 = quantiles(steps, n=100)[98]
     return {
         "quiet_s": quiet_s,
         "before_s": before_s,
         "after_s": after_s,
+        "quiet_p99_s": quantiles([*quiet_before, *quiet_after], n=100)[98],
         "p50_s": median(steps),
         "p99_s": p99,
         "max_s": max(steps),
@@ -185,7 +188,8 @@ def run_model(path: Path, args: argparse.Namespace) -> dict[str, Any]:
         runs = [pace(rig, n, args.prompt) for _ in range(args.repeats)]
         got = record["pace"][str(n)] = sorted(runs, key=lambda run: run["slowed"])[len(runs) // 2]
         print(
-            f"{n:3} beside {args.prompt}: quiet {got['before_s'] * 1e3:.2f} to {got['after_s'] * 1e3:.2f} ms, "
+            f"{n:3} beside {args.prompt}: quiet {got['before_s'] * 1e3:.2f} to {got['after_s'] * 1e3:.2f} ms "
+            f"(p99 {got['quiet_p99_s'] * 1e3:.2f}), "
             f"p50 {got['p50_s'] * 1e3:.2f} ms ({got['slowed_p50']:.2f}x), "
             f"p99 {got['p99_s'] * 1e3:.2f} ms ({got['slowed']:.2f}x), max {got['max_s'] * 1e3:.2f} ms, "
             f"{got['steps']} steps; first token {got['first_s']:.2f} s, alone {got['alone_s']:.2f} s",
