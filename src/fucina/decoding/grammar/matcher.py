@@ -21,6 +21,7 @@ class GrammarMatcher:
     def __init__(self, state: llguidance.LLMatcher, vocabulary: GrammarVocabulary, *, ended: bool = False) -> None:
         """Take over `state`, which nobody else may use."""
         self._state, self._vocabulary, self._ended = state, vocabulary, ended
+        self._known_forced: list[int] | None = None  # in this state: each look cuts the forced text into tokens anew
         self.n_words = vocabulary.n_words
 
     @property
@@ -74,7 +75,9 @@ class GrammarMatcher:
 
     def copy(self) -> GrammarMatcher:
         """A matcher of its own in the same state."""
-        return GrammarMatcher(self._state.deep_copy(), self._vocabulary, ended=self._ended)
+        other = GrammarMatcher(self._state.deep_copy(), self._vocabulary, ended=self._ended)
+        other._known_forced = self._known_forced
+        return other
 
     def _may_take(self, token: int) -> bool:
         """Whether the engine would take it; it may still be another than the forced one."""
@@ -83,11 +86,13 @@ class GrammarMatcher:
     def _forced(self) -> list[int]:
         if self._ended:
             return []
-        forced = self._state.compute_ff_tokens()
-        self._check()
-        return forced
+        if self._known_forced is None:
+            self._known_forced = self._state.compute_ff_tokens()
+            self._check()
+        return self._known_forced
 
     def _advance(self, token: int) -> None:
+        self._known_forced = None
         if token in self._vocabulary.end_ids and self.is_accepting:
             self._ended = True
         elif self._ended or not self._vocabulary.is_text(token) or self._state.try_consume_tokens([token]) != 1:
