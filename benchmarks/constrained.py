@@ -144,9 +144,9 @@ class Bench:
     def __init__(self, model: Model, n_tokens: int, temperature: float) -> None:
         self.model, self.n_tokens = model, n_tokens
         self.params = fucina.SamplingParams(max_tokens=n_tokens, temperature=temperature, seed=1)
-        self.end_ids = model._speech.eog_ids
+        self.end_ids = model.speech.eog_ids
         before = time.perf_counter()
-        self.compiler = Compiler(GrammarVocabulary(model._speech.tokenizer))
+        self.compiler = Compiler(GrammarVocabulary(model.speech.tokenizer))
         self.vocabulary_s = time.perf_counter() - before
         self.mask_s: list[float] = []
 

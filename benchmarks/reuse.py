@@ -82,8 +82,8 @@ def shared(model: Model) -> dict[str, Any]:
         model.forget_prefixes()
         system = f"House {number}. " + RULES * -(-1800 // n_tokens)
         first, second = model.conversation(system), model.conversation(system)
-        cold, n_cold = first.send(QUESTIONS[0], PARAMS), model._engine.n_kept_blocks
-        warm, n_warm = second.send(QUESTIONS[1], PARAMS), model._engine.n_kept_blocks
+        cold, n_cold = first.send(QUESTIONS[0], PARAMS), model._engine.prefixes.n_blocks
+        warm, n_warm = second.send(QUESTIONS[1], PARAMS), model._engine.prefixes.n_blocks
         again = first.send(QUESTIONS[2], PARAMS)
         rounds.append((first_token_s(cold), first_token_s(warm)))
     told = {

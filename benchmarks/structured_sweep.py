@@ -99,9 +99,9 @@ def problems_of(answer: Completion, case: dict[str, Any], model: Model) -> Itera
         if answer.finish_reason != "length":
             yield f"ended by {answer.finish_reason} before it was whole"
     else:
-        if answer.finish_reason == "stop" and answer.ids[-1] not in model.end_ids:
+        if answer.finish_reason == "stop" and answer.ids[-1] not in model.tokenizer.eog_ids:
             yield "ended by no end token"
-        if model.end_ids & {*answer.ids[:-1]}:
+        if model.tokenizer.eog_ids & {*answer.ids[:-1]}:
             yield "an end token in the middle"
         try:
             value = json.loads(answer.text, parse_constant=refuse)

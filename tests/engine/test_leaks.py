@@ -75,7 +75,7 @@ def test_nothing_stays_behind(request: pytest.FixtureRequest) -> None:
     print(f"{n} requests: {grown} bytes, {engine.counters.finished}")
     assert grown < SLACK_BYTES
     assert model.kv_pool.n_free == model.kv_pool.capacity
-    assert engine.n_kept_blocks == 0
+    assert engine.prefixes.n_blocks == 0
     assert threading.active_count() <= n_threads
     assert engine.counters.finished["cancelled"] > n / 10
     assert engine.counters.requests == sum(engine.counters.finished.values()) == n + 300

@@ -46,7 +46,7 @@ def test_sequences_share_memory() -> None:
     engine = Engine(model, ByteTokenizer())
     for user in range(5):
         finish(engine, Request(prompt_ids=[*SYSTEM, user], params=SamplingParams(max_tokens=1)))
-    assert engine.n_kept_blocks == 4 + 5  # the whole blocks once, an ending for each
+    assert engine.prefixes.n_blocks == 4 + 5  # the whole blocks once, an ending for each
 
 
 def test_salts_keep_apart() -> None:
@@ -62,7 +62,7 @@ def test_what_was_kept_makes_room() -> None:
     for start in range(20):
         end = finish(engine, Request(prompt_ids=[start] * 300, params=PARAMS))
         assert end.reason in ("stop", "length")
-    assert engine.n_kept_blocks <= 8
+    assert engine.prefixes.n_blocks <= 8
 
 
 def test_a_cancelled_prompt_is_kept_as_far_as_it_was_read() -> None:
@@ -79,7 +79,7 @@ def test_forgetting() -> None:
     engine = Engine(ScriptedModel(), ByteTokenizer())
     finish(engine, Request(prompt_ids=SYSTEM, params=PARAMS))
     engine.prefixes.clear()
-    assert engine.n_kept_blocks == 0
+    assert engine.prefixes.n_blocks == 0
     assert finish(engine, Request(prompt_ids=SYSTEM, params=PARAMS)).usage.cached_tokens == 0
 
 

@@ -81,7 +81,7 @@ def test_every_answer_fits_its_schema(model: Model, params: SamplingParams) -> N
     answers = model.generate_batch(prompts, params, constraints=rules)
     for (name, schema), completion in zip(SCHEMAS.items(), answers, strict=True):
         assert (completion.finish_reason, completion.satisfied) == ("stop", True), (name, completion.text)
-        assert completion.ids[-1] in model.end_ids
+        assert completion.ids[-1] in model.tokenizer.eog_ids
         value = json.loads(completion.text, parse_constant=pytest.fail)
         checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
         jsonschema.Draft202012Validator(schema, format_checker=checker).validate(value)
@@ -129,7 +129,7 @@ def test_the_text_of_control_tokens_in_a_string_ends_no_turn(model: Model, param
     value: Mapping[str, str] = json.loads(completion.text)
     assert value["quote"] == said
     assert value["after"] in ("<|im_start|>", "<start_of_turn>")
-    assert not model.end_ids & {*completion.ids[:-1]}
+    assert not model.tokenizer.eog_ids & {*completion.ids[:-1]}
     # the text is made of text tokens: written out by their bytes it is what was decoded
     texts = model.tokenizer.text_bytes()
     assert b"".join(texts[token] for token in completion.ids[:-1]).decode() == completion.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.params import SamplingParams
@@ -16,6 +16,7 @@ from fucina.engine.constraints import Constraints, watched
 from fucina.engine.dispatch import Dispatcher
 from fucina.engine.drafts import Drafts
 from fucina.engine.events import CacheLoss, Event, FinishEvent, TokenEvent
+from fucina.engine.options import TurnOptions, refuse_unknown
 from fucina.engine.request import Request
 from fucina.engine.saved import Saved
 from fucina.engine.structured import Schema, wanted
@@ -81,9 +82,8 @@ class Conversation:
         text: str,
         params: SamplingParams | None = None,
         *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
         schema: None = None,
+        **options: Unpack[TurnOptions],
     ) -> Completion: ...
 
     @overload
@@ -92,9 +92,8 @@ class Conversation:
         text: str,
         params: SamplingParams | None = None,
         *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
         schema: type[T],
+        **options: Unpack[TurnOptions],
     ) -> T: ...
 
     @overload
@@ -103,9 +102,8 @@ class Conversation:
         text: str,
         params: SamplingParams | None = None,
         *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
         schema: Mapping[str, Any] | str,
+        **options: Unpack[TurnOptions],
     ) -> Any: ...
 
     def send(
@@ -113,18 +111,20 @@ class Conversation:
         text: str,
         params: SamplingParams | None = None,
         *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
         schema: Schema[T] | None = None,
+        **options: Unpack[TurnOptions],
     ) -> Any:
         """Say something and wait for the whole answer. Raises what `stream` raises.
 
         With `schema` the answer is JSON that fits it, and is given as a value, as `Model.chat` does; it stays in the
         conversation as it was said. Raises IncompleteAnswer too.
         """
-        target = None if schema is None else wanted(schema, constraint)
-        turn = self._turn(text, params, constraint if target is None else target.constraint, processor)
-        with closing(watched(self._events(turn), constraint)) as events:
+        rule = options.get("constraint")
+        target = None if schema is None else wanted(schema, rule)
+        if target is not None:
+            options["constraint"] = target.constraint
+        turn = self._turn(text, params, options)
+        with closing(watched(self._events(turn), rule)) as events:
             completion = raise_error(collect(turn.request.prompt_ids, events))
         return completion if target is None else target.read(completion, self._constraints)
 
@@ -132,16 +132,14 @@ class Conversation:
         self,
         text: str,
         params: SamplingParams | None = None,
-        *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
+        **options: Unpack[TurnOptions],
     ) -> Iterator[Event]:
         """Say something and give the answer's events as they come; closing the iterator stops the answer.
 
         Raises TemplateError, ConstraintError and Closed at once; ConfigError, ContextFull, KvPoolFull and
         AllTokensMasked on the way.
         """
-        return raising(watched(self._events(self._turn(text, params, constraint, processor)), constraint))
+        return raising(watched(self._events(self._turn(text, params, options)), options.get("constraint")))
 
     @staticmethod
     def send_batch(
@@ -170,7 +168,10 @@ class Conversation:
         if len({id(talk) for talk in conversations}) < n:
             raise DuplicateBatchConversation("conversations", got="one of them twice", expected="one turn in each")
         parts = zip(conversations, texts, each, rules, held, strict=True)
-        turns = [talk._turn(text, own, rule, processor) for talk, text, own, rule, processor in parts]
+        turns = [
+            talk._turn(text, own, {"constraint": rule, "processor": processor})
+            for talk, text, own, rule, processor in parts
+        ]
         begun: list[tuple[Conversation, _Turn]] = []
         try:
             for talk, turn in zip(conversations, turns, strict=True):
@@ -242,19 +243,20 @@ class Conversation:
         except TemplateError:
             return []
 
-    def _turn(
-        self,
-        text: str,
-        params: SamplingParams | None,
-        constraint: Constraint | None,
-        processor: LogitProcessor | None,
-    ) -> _Turn:
+    def _turn(self, text: str, params: SamplingParams | None, options: TurnOptions) -> _Turn:
+        refuse_unknown(options, TurnOptions)
         if self._closed:
             raise Closed("this conversation was closed: start another with model.conversation()")
         messages = [*self._messages, {"role": "user", "content": text}]
         prompt_ids = self._speech.chat_ids(messages)
-        held = self._constraints.processor(constraint, prompt_ids, processor)
-        request = Request(prompt_ids=prompt_ids, params=params or SamplingParams(), processor=held, salt=self._salt)
+        request = Request(
+            prompt_ids=prompt_ids,
+            params=params or SamplingParams(),
+            processor=self._constraints.processor(options.get("constraint"), prompt_ids, options.get("processor")),
+            salt=self._salt,
+            priority=options.get("priority", 0),
+            deadline_s=options.get("deadline_s"),
+        )
         return _Turn(messages, request, self._n_changes)
 
     def _events(self, turn: _Turn) -> Generator[Event, None, None]:

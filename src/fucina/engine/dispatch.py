@@ -1,15 +1,17 @@
 """Several threads, or several half-read streams of one thread, share one engine.
 
 There is one lock, and whoever waits for an event of his own takes it and steps for everybody; the others' events wait
-in their queues. So requests of several threads run together in one batch, and nobody needs a thread of its own.
+in their queues. So requests of several threads run together in one batch, and nobody needs a thread of its own. Who
+cannot wait has its events handed to a taker (`service`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock, get_ident
+from time import sleep
 
 from fucina.engine.counters import Counters
 from fucina.engine.engine import Engine
@@ -18,6 +20,9 @@ from fucina.engine.request import Request
 from fucina.errors import InvalidDecodeState
 from fucina.storage.kv.prefix import PrefixCache
 
+# Enough for a waiting thread to wake up.
+_COURTESY_S = 50e-6
+
 
 class Dispatcher:
     """An engine behind a lock, with a queue of events for each request."""
@@ -25,6 +30,7 @@ class Dispatcher:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queues: dict[int, deque[Event]] = {}
+        self._takers: dict[int, Callable[[Event], None]] = {}  # of requests that nobody reads with `events`
         self._engaged = _Engagement(engine)
 
     @contextmanager
@@ -42,12 +48,29 @@ class Dispatcher:
         with self._engaged.lock:
             yield None if self._engaged.is_own_step else self._engine.prefixes
 
-    def submit(self, request: Request) -> int:
-        """Queue a request and give its id, to be read with `events`. Raises ConfigError, ContextFull and Closed."""
+    def submit(self, request: Request, taker: Callable[[Event], None] | None = None) -> int:
+        """Queue a request and give its id, to be read with `events`. Raises ConfigError, ContextFull and Closed.
+
+        A `taker` gets its events instead, within the step of whoever computes, so it must neither wait nor raise;
+        somebody has to call `advance` then.
+        """
         with self._engaged as engine:
             request_id = engine.submit(request)
-            self._queues[request_id] = deque()
+            if taker is None:
+                self._queues[request_id] = deque()
+            else:
+                self._takers[request_id] = taker
             return request_id
+
+    def advance(self) -> tuple[bool, bool]:
+        """Step once for everybody, if there is anything to compute.
+
+        Tells whether there is more to do, and whether all that is left is held. Raises what stepping raises.
+        """
+        with self._engaged as engine:
+            if not engine.is_idle:
+                self._hand_out(engine.step())
+            return not engine.is_idle, engine.is_stalled
 
     def events(self, request_id: int) -> Generator[Event, None, None]:
         """Step until the request has ended, giving its events; closing the generator cancels it.
@@ -66,11 +89,16 @@ class Dispatcher:
         finally:
             self.abandon(request_id)
 
-    def cancel(self, request_id: int) -> None:
-        """End the request; whoever reads its events gets the 'cancelled' one."""
+    def cancel(self, request_id: int, error: Exception | None = None) -> None:
+        """End the request; whoever reads its events gets the 'cancelled' one, or 'error' with the error."""
         with self._engaged as engine:
-            engine.cancel(request_id)
+            engine.cancel(request_id, error)
             self._hand_out(engine.drain())
+
+    def hold(self, request_id: int, *, held: bool) -> None:
+        """Compute no more of a request for now, or go on with it."""
+        with self._engaged as engine:
+            engine.hold(request_id, held=held)
 
     def abandon(self, request_id: int) -> None:
         """Cancel the request if it still runs, and forget its events."""
@@ -112,13 +140,53 @@ class Dispatcher:
             queue = self._queues.get(event.request_id)
             if queue is not None:
                 queue.append(event)
+                continue
+            taker = self._takers.get(event.request_id)
+            if taker is not None:
+                if isinstance(event, FinishEvent):
+                    del self._takers[event.request_id]
+                taker(event)
+
+
+class _PoliteLock:
+    """A reentrant lock whose holder lets others have it before it asks again.
+
+    Python's own lock goes to who asks first once it is free. That is the thread that had it, as long as it has
+    something to compute, and what others want would wait until its answer ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._waiting: set[int] = set()  # threads
+
+    def acquire(self) -> None:
+        """Wait for one's turn."""
+        if not self._lock.acquire(blocking=False):
+            me = get_ident()
+            self._waiting.add(me)
+            try:
+                self._lock.acquire()
+            finally:
+                self._waiting.discard(me)
+
+    def release(self) -> None:
+        """Let it go, and somebody else take it."""
+        self._lock.release()
+        if self._waiting:
+            sleep(_COURTESY_S)
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 class _Engagement:
     """The engine for one thread alone; requests dropped meanwhile are cancelled before and after, never in between."""
 
     def __init__(self, engine: Engine) -> None:
-        self.lock = RLock()
+        self.lock = _PoliteLock()
         self._engine = engine
         self._dropped: deque[int] = deque()
         self._thread = 0  # who is engaged

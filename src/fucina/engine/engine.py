@@ -91,6 +91,8 @@ class Engine:
         self._outbox: list[Event] = []
         self._n_submitted = self._n_steps = 0
         self._closed = False
+        #: Whether the last step had nothing to compute because all that runs is held.
+        self.is_stalled = False
 
     @property
     def is_idle(self) -> bool:
@@ -107,11 +109,6 @@ class Engine:
     def prefixes(self) -> PrefixCache:
         """What is kept for requests to come."""
         return self._prefixes
-
-    @property
-    def n_kept_blocks(self) -> int:
-        """Blocks of keys and values that are kept for requests to come, those of running ones included."""
-        return self._prefixes.n_blocks
 
     @property
     def counters(self) -> Counters:
@@ -161,9 +158,11 @@ class Engine:
         if self._waiting:
             self._admit()
         running = self._running
-        if running:
+        unheld = [session for session in running.values() if not session.is_held]
+        self.is_stalled = bool(running) and not unheld
+        if unheld:
             self._n_steps += 1
-            plan = self._scheduler.plan(list(running.values()))
+            plan = self._scheduler.plan(unheld)
             try:
                 starved = self._runner.run(plan, running, self._n_steps, self._outbox.append)
             finally:
@@ -184,9 +183,15 @@ class Engine:
         while not self.is_idle:
             yield from self.step()
 
-    def cancel(self, request_id: int) -> None:
-        """End a request with reason 'cancelled'; one that has ended already, or never was, is left alone."""
-        self._end(request_id, Ending("cancelled"))
+    def cancel(self, request_id: int, error: Exception | None = None) -> None:
+        """End a request with reason 'cancelled', or 'error'; one that has ended, or never was, is left alone."""
+        self._end(request_id, Ending("cancelled") if error is None else Ending("error", error=error))
+
+    def hold(self, request_id: int, *, held: bool) -> None:
+        """Compute no more of a request for now, or go on with it. It may still give its blocks away to others."""
+        session = self._running.get(request_id) or self._waiting.get(request_id)
+        if session is not None:
+            session.is_held = held
 
     def close(self) -> None:
         """Cancel everything and let go of the model; `drain` still tells of it. Closing twice is harmless."""

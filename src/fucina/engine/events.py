@@ -12,6 +12,10 @@ from fucina.decoding.speculation.stats import SpeculationStats
 #: stop: an end token, a stop token or a stop string. length: max_tokens, or the context is full.
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
+#: model: computed by a step of its own. draft, grammar: proposed by speculation, or by a constraint that allowed
+#: nothing else, and found right beside others in one pass. It tells what made an answer fast; the token is the same.
+Origin = Literal["model", "draft", "grammar"]
+
 
 class TokenEvent(NamedTuple):
     """A token was committed.
@@ -25,6 +29,7 @@ class TokenEvent(NamedTuple):
     text: str
     logprob: float | None = None
     top: TopLogprobs = ()
+    origin: Origin = "model"
 
 
 #: Why a turn of a conversation had to read again what had been said. edited: the caller took turns back. rewritten: the

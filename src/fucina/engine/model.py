@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from os import PathLike
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.params import SamplingParams
@@ -23,18 +23,17 @@ from fucina.engine.dispatch import Dispatcher
 from fucina.engine.drafts import Drafts
 from fucina.engine.engine import Engine, EngineConfig
 from fucina.engine.events import Event
+from fucina.engine.options import AnswerOptions, Prompt, refuse_unknown
 from fucina.engine.request import Request
 from fucina.engine.saved import open_saved
 from fucina.engine.scoring import Scoring
+from fucina.engine.service import Service
 from fucina.engine.speculation import Speculation
 from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Codec, Message, Speech
 from fucina.errors import ConfigError
 from fucina.models.contract import CausalLM
 from fucina.storage.kv.prefix import PrefixCache
-
-#: A prompt: text, encoded with the model's begin token and its markers; or token ids, taken as they are.
-Prompt = str | Sequence[int]
 
 T = TypeVar("T")
 
@@ -62,27 +61,17 @@ class Model(Scoring):
         """
         self._engine = Engine(model, speech, config, prefixes)
         self._identity = self._engine.prefixes.identity
-        self._speech = speech
+        #: Text and messages to tokens: `.prompt_ids(text)`, `.chat_ids(messages)`.
+        self.speech = speech
+        #: Text to tokens and back: `.encode(text, special=False)`, `.decode(ids)`; `.eog_ids` end an answer.
+        self.tokenizer: Codec = speech.tokenizer
+        #: Tokens that a prompt and its answer may have together.
+        self.context = self._engine.context
         super().__init__(model, Dispatcher(self._engine))
         #: What speculation costs, and what it has learned.
         self.drafts = Drafts(speculation, self._engine, self._dispatcher, speech.tokenizer, model.vocab)
         #: What constrained answers need; `.prepare()` builds it before the first one does.
         self.constraints = Constraints(speech.tokenizer)
-
-    @property
-    def tokenizer(self) -> Codec:
-        """Text to tokens and back: `.encode(text, special=False)`, `.decode(ids)`."""
-        return self._speech.tokenizer
-
-    @property
-    def end_ids(self) -> frozenset[int]:
-        """The tokens with which the model ends an answer."""
-        return self._speech.eog_ids
-
-    @property
-    def context(self) -> int:
-        """Tokens that a prompt and its answer may have together."""
-        return self._engine.context
 
     @property
     def counters(self) -> Counters:
@@ -93,35 +82,22 @@ class Model(Scoring):
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
-        *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
-        references: Sequence[Prompt] = (),
-        speculate: bool = True,
+        **options: Unpack[AnswerOptions],
     ) -> Completion:
-        """Continue a prompt and wait for the whole answer.
-
-        `constraint` is what the answer must look like; `satisfied` tells whether it came to a whole one. `references`
-        are texts, or tokens, that the answer may quote: drafts are taken from them. Without `speculate` there are no
-        drafts, which changes speed only.
-        """
-        return self._complete(self._request(prompt, params, constraint, processor, references, speculate), constraint)
+        """Continue a prompt and wait for the whole answer."""
+        return self._complete(self.request(prompt, params, **options), options.get("constraint"))
 
     def stream(
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
-        *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
-        references: Sequence[Prompt] = (),
-        speculate: bool = True,
+        **options: Unpack[AnswerOptions],
     ) -> Iterator[Event]:
         """Continue a prompt and give its events as they come: TokenEvents, then one FinishEvent.
 
         The request is submitted when the first event is asked for; closing the iterator cancels it.
         """
-        return self._events(self._request(prompt, params, constraint, processor, references, speculate), constraint)
+        return self._events(self.request(prompt, params, **options), options.get("constraint"))
 
     @overload
     def chat(
@@ -129,11 +105,8 @@ class Model(Scoring):
         messages: str | Sequence[Message],
         params: SamplingParams | None = None,
         *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
-        references: Sequence[Prompt] = (),
-        speculate: bool = True,
         schema: None = None,
+        **options: Unpack[AnswerOptions],
     ) -> Completion: ...
 
     @overload
@@ -142,11 +115,8 @@ class Model(Scoring):
         messages: str | Sequence[Message],
         params: SamplingParams | None = None,
         *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
-        references: Sequence[Prompt] = (),
-        speculate: bool = True,
         schema: type[T],
+        **options: Unpack[AnswerOptions],
     ) -> T: ...
 
     @overload
@@ -155,11 +125,8 @@ class Model(Scoring):
         messages: str | Sequence[Message],
         params: SamplingParams | None = None,
         *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
-        references: Sequence[Prompt] = (),
-        speculate: bool = True,
         schema: Mapping[str, Any] | str,
+        **options: Unpack[AnswerOptions],
     ) -> Any: ...
 
     def chat(
@@ -167,11 +134,8 @@ class Model(Scoring):
         messages: str | Sequence[Message],
         params: SamplingParams | None = None,
         *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
-        references: Sequence[Prompt] = (),
-        speculate: bool = True,
         schema: Schema[T] | None = None,
+        **options: Unpack[AnswerOptions],
     ) -> Any:
         """Answer chat messages (a string is one user message), written out by the model's template.
 
@@ -179,26 +143,22 @@ class Model(Scoring):
         model, a dataclass), or the JSON value for a schema as a mapping or JSON text. Raises IncompleteAnswer where the
         answer is cut off before it is whole.
         """
-        target = None if schema is None else wanted(schema, constraint)
-        rule = constraint if target is None else target.constraint
-        request = self._request(self._chat_ids(messages), params, rule, processor, references, speculate)
-        if target is None:
-            return self._complete(request, constraint)
+        if schema is None:
+            return self._complete(self.request(self._chat_ids(messages), params, **options), options.get("constraint"))
+        target = wanted(schema, options.get("constraint"))
+        options["constraint"] = target.constraint
+        request = self.request(self._chat_ids(messages), params, **options)
         return target.read(self._complete(request, None), self.constraints)
 
     def stream_chat(
         self,
         messages: str | Sequence[Message],
         params: SamplingParams | None = None,
-        *,
-        constraint: Constraint | None = None,
-        processor: LogitProcessor | None = None,
-        references: Sequence[Prompt] = (),
-        speculate: bool = True,
+        **options: Unpack[AnswerOptions],
     ) -> Iterator[Event]:
         """Answer chat messages and give the events as they come, like `stream`. Raises TemplateError too."""
-        request = self._request(self._chat_ids(messages), params, constraint, processor, references, speculate)
-        return self._events(request, constraint)
+        request = self.request(self._chat_ids(messages), params, **options)
+        return self._events(request, options.get("constraint"))
 
     def generate_batch(
         self,
@@ -220,7 +180,10 @@ class Model(Scoring):
         parts = zip(
             prompts, one_each("params", params, SamplingParams, n), rules, own_processors(processors, n), strict=True
         )
-        requests = [self._request(prompt, own, rule, one, (), speculate) for prompt, own, rule, one in parts]
+        requests = [
+            self.request(prompt, own, constraint=rule, processor=one, speculate=speculate)
+            for prompt, own, rule, one in parts
+        ]
         submitted: list[int] = []
         try:
             for request in requests:
@@ -247,7 +210,37 @@ class Model(Scoring):
         """
         geometry = self._live_model().kv_geometry
         saved = None if file is None else open_saved(self._dispatcher, file, geometry, self._identity, cache_salt)
-        return Conversation(self._dispatcher, self._speech, system, self.drafts, self.constraints, cache_salt, saved)
+        return Conversation(self._dispatcher, self.speech, system, self.drafts, self.constraints, cache_salt, saved)
+
+    def request(
+        self, prompt: Prompt, params: SamplingParams | None = None, **options: Unpack[AnswerOptions]
+    ) -> Request:
+        """What `generate` would submit, for a `service`; what the engine would refuse is refused now.
+
+        Compiles a constraint on the caller's thread.
+        """
+        refuse_unknown(options, AnswerOptions)
+        self._live_model()
+        ids = self.speech.prompt_ids(prompt) if isinstance(prompt, str) else prompt
+        prompt_ids = self._engine.checked_prompt(ids)
+        references, speculate = options.get("references", ()), options.get("speculate", True)
+        if references and not speculate:
+            raise ConfigError("references", got=f"{len(references)} of them", expected="none without speculation")
+        drafting = self.drafts.open(references) if speculate else None
+        return Request(
+            prompt_ids=prompt_ids,
+            params=params or SamplingParams(),
+            processor=self.constraints.processor(options.get("constraint"), prompt_ids, options.get("processor")),
+            speculator=drafting.speculator if drafting is not None else None,
+            salt=options.get("cache_salt", ""),
+            priority=options.get("priority", 0),
+            deadline_s=options.get("deadline_s"),
+        )
+
+    def service(self) -> Service:
+        """Start a thread that computes for callers who must not wait, such as a server's event loop."""
+        self._live_model()
+        return Service(self._dispatcher)
 
     def forget_prefixes(self) -> None:
         """Forget the keys and values kept of what was said so far: the next prompts are read from their beginning."""
@@ -264,32 +257,8 @@ class Model(Scoring):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _request(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None,
-        constraint: Constraint | None,
-        processor: LogitProcessor | None,
-        references: Sequence[Prompt],
-        speculate: bool,
-    ) -> Request:
-        """A request that the engine will take; what it would refuse is refused now."""
-        self._live_model()
-        ids = self._speech.prompt_ids(prompt) if isinstance(prompt, str) else prompt
-        prompt_ids = self._engine.checked_prompt(ids)
-        if references and not speculate:
-            raise ConfigError("references", got=f"{len(references)} of them", expected="none without speculation")
-        drafting = self.drafts.open(references) if speculate else None
-        speculator = drafting.speculator if drafting is not None else None
-        return Request(
-            prompt_ids=prompt_ids,
-            params=params or SamplingParams(),
-            processor=self.constraints.processor(constraint, prompt_ids, processor),
-            speculator=speculator,
-        )
-
     def _chat_ids(self, messages: str | Sequence[Message]) -> list[int]:
-        return self._speech.chat_ids([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)
+        return self.speech.chat_ids([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)
 
     def _complete(self, request: Request, constraint: Constraint | None) -> Completion:
         with closing(watched(self._dispatcher.events(self._dispatcher.submit(request)), constraint)) as events:

@@ -16,7 +16,7 @@ from fucina.core.shapes import KV_BLOCK
 from fucina.decoding.grammar.costs import MaskCosts
 from fucina.decoding.picker import Picker
 from fucina.decoding.processors.contract import Constraining, LogitProcessor, PassListener, StructuralProcessor
-from fucina.engine.events import FinishEvent, FinishReason, Timings, TokenEvent, Usage
+from fucina.engine.events import FinishEvent, FinishReason, Origin, Timings, TokenEvent, Usage
 from fucina.engine.request import Request
 from fucina.engine.speculator import Speculator
 from fucina.engine.stops import StopStrings
@@ -74,6 +74,7 @@ class Session:
         self._structure = processor if isinstance(processor, StructuralProcessor) else None
         self._constraint = constraint_of(processor)
         self.is_started = False  # whether it ever ran
+        self.is_held = False  # nothing of it is computed for now
         self._catches_up = True
         self._stream, self._stop_ids = text_stream, stop_ids
         self._stops = StopStrings(params.stop) if params.stop else None
@@ -164,7 +165,7 @@ class Session:
         n_before, n_right = len(self.history), 0
         try:
             for row, draft in zip(rows, drafts, strict=False):
-                if self._choose(row, emit) != draft:
+                if self._choose(row, emit, draft) != draft:
                     break
                 n_right += 1
                 if self.ending is not None:
@@ -177,9 +178,12 @@ class Session:
                 self.speculator.show(self.picker.scans, rows[n_right + 1 :], drafts[n_right:])
         return n_right
 
-    def _choose(self, row: NDArray[np.float32], emit: Callable[[TokenEvent], None]) -> int:
+    def _choose(self, row: NDArray[np.float32], emit: Callable[[TokenEvent], None], draft: int = -1) -> int:
         """Choose and commit a token, see whether it ends the answer, and tell of it in any case."""
         token, logprob, top = self.picker.pick(row, self.history)
+        origin: Origin = "model"
+        if token == draft and self.speculator is not None:
+            origin = "grammar" if self.speculator.tries_forced else "draft"
         self.history.append(token)
         text = ""
         try:
@@ -197,7 +201,7 @@ class Session:
                     self.ending = Ending("length")
                     text = self._last_text(text)
         finally:
-            emit(TokenEvent(self.id, token, text, logprob, top))
+            emit(TokenEvent(self.id, token, text, logprob, top, origin))
         return token
 
     def _last_text(self, text: str) -> str:

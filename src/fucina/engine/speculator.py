@@ -74,7 +74,7 @@ class Speculator:
         self._n_empty = 0  # steps since there was a draft
         self._structure: StructuralProcessor | None = None
         self._forced: Sequence[int] = ()  # for the step that is planned
-        self._tries_forced = False
+        self.tries_forced = False  # whether the drafts of this step are what a constraint forces
         self._clear_counts()
         self._sources_before: dict[str, SourceReport] = {}
 
@@ -116,8 +116,8 @@ class Speculator:
 
     def suggest(self, max_tokens: int, vocab: int, ends: Collection[int]) -> Sequence[int]:
         """Propose tokens to follow: at most `max_tokens`, none from the first impossible id on, none after an end."""
-        self._tries_forced = bool(self._forced) and max_tokens > 0
-        if self._tries_forced:
+        self.tries_forced = bool(self._forced) and max_tokens > 0
+        if self.tries_forced:
             return _possible(self._forced[:max_tokens], vocab, ends)
         if self._source is None or max_tokens < 1:
             return ()
@@ -144,7 +144,7 @@ class Speculator:
 
     def withdraw(self) -> None:
         """Take the last suggestion back: there is no room to try it."""
-        if self._source is not None and self._cut_listener is not None and not self._tries_forced:
+        if self._source is not None and self._cut_listener is not None and not self.tries_forced:
             try:
                 self._cut_listener.truncate_pending(0)
             except Exception as error:
@@ -160,7 +160,7 @@ class Speculator:
             self._rejected += n_accepted < n_drafted
         if self._costs is not None:
             self._cost += self._costs.table.verify_cost(n_drafted, self._n_rows)
-        if self._tries_forced:
+        if self.tries_forced:
             self._forced_drafted += n_drafted
             self._forced_accepted += n_accepted
         elif self._gate is not None and self._costs is not None:
@@ -170,7 +170,7 @@ class Speculator:
     def show(self, scans: RowScans, rows: NDArray[np.float32], tokens: Sequence[int]) -> None:
         """Let the source see what the model thought likely after each of `tokens`; rows (len(tokens), vocab) f32."""
         source = self._top_k_listener
-        if self._source is not None and source is not None and tokens and not self._tries_forced:
+        if self._source is not None and source is not None and tokens and not self.tries_forced:
             try:
                 n_top = source.n_top
                 if n_top > 0:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class MinTokens:
-    """Forbids the tokens that end an answer until `n` tokens were given: MinTokens(20, model.end_ids).
+    """Forbids the tokens that end an answer until `n` tokens were given: MinTokens(20, model.tokenizer.eog_ids).
 
     Stop strings are text, not tokens: they may end an answer before.
     """
