@@ -26,6 +26,7 @@ VERBS = {
     "pull": ("fucina.cli.pull", "Fetch a model by name."),
     "inspect": ("fucina.cli.describe", "Show what a GGUF file holds, or what this machine offers."),
     "tokenize": ("fucina.cli.tokens", "Show the token ids and pieces of a text."),
+    "serve": ("fucina.cli.serve", "Serve a model over HTTP: OpenAI, Anthropic and Ollama clients, and a chat page."),
     "bench": ("fucina.cli.bench", "Measure prefill and decode, beside what the memory allows."),
 }
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from os import PathLike
 from typing import Any, TypeVar, Unpack, overload
 
+from fucina.core.shapes import KV_BLOCK
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.processors.contract import LogitProcessor
@@ -67,6 +68,9 @@ class Model(Scoring):
         self.tokenizer: Codec = speech.tokenizer
         #: Tokens that a prompt and its answer may have together.
         self.context = self._engine.context
+        #: Tokens whose keys and values there is room for, all requests together, and the bytes that takes.
+        self.kv_tokens = model.kv_pool.capacity * KV_BLOCK
+        self.kv_bytes = model.kv_pool.capacity * model.kv_geometry.block_bytes
         super().__init__(model, Dispatcher(self._engine))
         #: What speculation costs, and what it has learned.
         self.drafts = Drafts(speculation, self._engine, self._dispatcher, speech.tokenizer, model.vocab)

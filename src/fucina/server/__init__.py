@@ -1,0 +1,1 @@
+"""The HTTP server: OpenAI's, Anthropic's and Ollama's dialects over one engine."""
