@@ -16,7 +16,9 @@ from fucina.cli.opening import Machine
 from fucina.cli.progress import find_model
 from fucina.core.units import format_bytes
 from fucina.decoding.params import SamplingParams
-from fucina.errors import ConfigError
+from fucina.server.launch import serve
+from fucina.server.loading import loaded_model
+from fucina.server.options import ServerOptions
 
 if TYPE_CHECKING:
     from fucina.server.state import Loaded
@@ -82,14 +84,6 @@ def command(
       fucina serve smollm2
       fucina serve model.gguf --port 9000 --api-key s3cret-key --kv-cache-dir ~/.cache/fucina/kv
     """
-    try:
-        from fucina.server.launch import serve
-        from fucina.server.loading import loaded_model
-        from fucina.server.options import ServerOptions
-    except ImportError as error:
-        raise ConfigError(
-            "serve", got=f"no {error.name}", expected="the extra 'server': pip install 'fucina[server]'"
-        ) from None
     served = ServerOptions(
         host=host,
         port=port,

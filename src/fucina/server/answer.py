@@ -14,7 +14,7 @@ from fucina.engine.request import Request
 from fucina.engine.service import Ticket
 from fucina.server.deltas import CallArguments, CallStart, Delta, ReasoningDelta, TextDelta
 from fucina.server.failures import as_api_error
-from fucina.server.mailbox import Mailbox
+from fucina.server.inbox import Inbox
 from fucina.server.question import Question
 from fucina.server.reading import ChoiceReader
 from fucina.server.state import ServerState
@@ -77,7 +77,7 @@ class Answer:
         self._state, self._requests, self._readers = state, requests, readers
         self.n = len(requests)
         self.prompt_ids = requests[0].prompt_ids
-        self._mailbox = Mailbox(asyncio.get_running_loop())
+        self._inbox = Inbox(asyncio.get_running_loop())
         self._tickets: list[Ticket] = []
         self._n_open = 0
         self._asked_s = perf_counter()
@@ -98,7 +98,7 @@ class Answer:
         """
         self._submit(self._requests[:1])
         while self._n_open or len(self._tickets) < len(self._requests):
-            letters = await self._mailbox.take()
+            letters = await self._inbox.take()
             if letters and len(self._tickets) < len(self._requests):
                 self._submit(self._requests[len(self._tickets) :])
             self._observe(letters)
@@ -107,8 +107,8 @@ class Answer:
     def _submit(self, requests: Sequence[Request]) -> None:
         loaded = self._state.require()
         for request in requests:
-            ticket = loaded.service.submit(request, self._mailbox.slot(len(self._tickets)))
-            self._mailbox.watch(ticket)
+            ticket = loaded.service.submit(request, self._inbox.slot(len(self._tickets)))
+            self._inbox.watch(ticket)
             self._tickets.append(ticket)
             self._n_open += 1
 

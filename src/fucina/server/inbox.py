@@ -18,7 +18,7 @@ SILENCE_S = 5.0
 BOUND = 512
 
 
-class Mailbox:
+class Inbox:
     """Events of the choices of one answer, in the order they came: (choice, event)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
