@@ -95,7 +95,7 @@ def fucina_command(
 
 
 def load_verb(name: str) -> Any:
-    """Import the module of the verb `name` and give its command. Raises ConfigError where a package for it is missing."""
+    """Import the module of the verb `name` and give its command. Raises ConfigError where a package is missing."""
     try:
         module = importlib.import_module(VERBS[name][0])
     except ModuleNotFoundError as error:
