@@ -103,5 +103,12 @@ class _Record:
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             self._state.metrics.requests.labels(path, str(status)).inc()
-            seconds = time.perf_counter() - began
-            _LOG.info("%s %s %s %d %.3f s", request_id, scope["method"], scope["path"], status, seconds)
+            seconds = round(time.perf_counter() - began, 3)
+            told = {
+                "request": request_id,
+                "method": scope["method"],
+                "path": path,
+                "status": status,
+                "seconds": seconds,
+            }
+            _LOG.info("%s %s %s: %d in %.3f s", *told.values(), extra={"fields": told})
