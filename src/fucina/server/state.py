@@ -81,8 +81,14 @@ class ServerState:
 
     @contextmanager
     def place(self, n: int = 1) -> Iterator[None]:
-        """Room for `n` answers, to be held until they have ended. Raises ApiError: 429 where too many wait already."""
+        """Room for `n` answers, to be held until they have ended.
+
+        Raises ApiError: 429 where too many wait already, 400 for more than there can ever be.
+        """
         most = self.options.parallel + self.options.queue
+        if n > most:
+            message = f"this asks for {n} answers at once, and {most} is the most that this server takes"
+            raise ApiError(400, message, code="invalid_value", param="n")
         if self.n_live + n > most:
             waiting = max(self.n_live - self.options.parallel, 0) + n
             seconds = min(max(round(self._recent_s * waiting / self.options.parallel), 1), 60)
