@@ -1,0 +1,1 @@
+"""The server: HTTP in several dialects in front of one model."""
