@@ -89,13 +89,15 @@ class WrittenHermesFormat(HermesFormat):
 
 def _plain(message: Message, path: str) -> Message:
     """A message whose calls are part of its text."""
-    calls = calls_of(message, path)
-    if not calls:
-        return {key: value for key, value in message.items() if key != "tool_calls"}
-    texts = [f'{OPENING}\n{{"name": {json.dumps(name)}, "arguments": {text}}}\n{CLOSING}' for name, text, _ in calls]
+    texts = [
+        f'{OPENING}\n{{"name": {json.dumps(name)}, "arguments": {text}}}\n{CLOSING}'
+        for name, text, _ in calls_of(message, path)
+    ]
+    plain = {key: value for key, value in message.items() if key != "tool_calls"}
+    if not texts:
+        return plain if plain.get("content") is not None else {**plain, "content": ""}
     said = text_of(message.get("content"), path)
-    rest = {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**rest, "content": "\n".join([*([said] if said else []), *texts])}
+    return {**plain, "content": "\n".join([*([said] if said else []), *texts])}
 
 
 def _with_instructions(messages: list[Message], tools: Sequence[Tool]) -> list[Message]:
