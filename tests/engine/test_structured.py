@@ -358,15 +358,15 @@ class Thinker(ByteTokenizer):
 class Opening(Thinker):
     """Its template opens the thoughts."""
 
-    def chat_ids(self, messages: Sequence[Any]) -> list[int]:
-        return [*super().chat_ids(messages), THINK]
+    def chat_ids(self, messages: Sequence[Any], **variables: Any) -> list[int]:
+        return [*super().chat_ids(messages, **variables), THINK]
 
 
 class Hasty(Thinker):
     """Its template says that there was nothing to think of."""
 
-    def chat_ids(self, messages: Sequence[Any]) -> list[int]:
-        return [*super().chat_ids(messages), THINK, 10, 10, THOUGHT, 10, 10]
+    def chat_ids(self, messages: Sequence[Any], **variables: Any) -> list[int]:
+        return [*super().chat_ids(messages, **variables), THINK, 10, 10, THOUGHT, 10, 10]
 
 
 def thinking(tokenizer: Thinker, wished: list[int]) -> Model:

@@ -25,3 +25,8 @@ def test_markers_become_tokens_only_when_asked() -> None:
 
 def test_chat() -> None:
     assert TOKENIZER.chat_ids([{"role": "user", "content": "<eos>"}]) == [BOS, USER, *b"<eos>", EOS, ASSISTANT]
+
+
+def test_tools_come_first() -> None:
+    ids = TOKENIZER.chat_ids([{"role": "user", "content": "hi"}], tools=[{"name": "f"}], enable_thinking=False)
+    assert ids == [BOS, *b'[{"name": "f"}]', USER, *b"hi", EOS, ASSISTANT]

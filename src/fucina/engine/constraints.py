@@ -6,12 +6,12 @@ import sys
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from functools import cached_property
 from threading import Lock
-from typing import NamedTuple
 
 from fucina.decoding.grammar.compiler import Compiler
 from fucina.decoding.grammar.constraint import Constraint
-from fucina.decoding.grammar.processor import GrammarProcessor
+from fucina.decoding.grammar.processor import GrammarProcessor, Thinking
 from fucina.decoding.grammar.schema import unbounded_paths
 from fucina.decoding.grammar.vocabulary import GrammarVocabulary
 from fucina.decoding.processors.chain import ProcessorChain
@@ -27,20 +27,13 @@ class UnboundedAnswerWarning(UserWarning):
     """An answer ran out of tokens in a place where its schema would have let it go on forever."""
 
 
-class _Ready(NamedTuple):
-    """What is made once a model."""
-
-    compiler: Compiler
-    thoughts: Thoughts
-
-
 class Constraints:
     """Gives each constrained request its processor. Any number of threads may use it; nothing here waits for a step."""
 
     def __init__(self, tokenizer: Codec) -> None:
         self._tokenizer = tokenizer
         self._lock = Lock()
-        self._ready: _Ready | None = None
+        self._compiler: Compiler | None = None
         self._scans = open_scans()
 
     def prepare(self) -> None:
@@ -64,24 +57,34 @@ class Constraints:
             raise ConfigError(
                 "constraint", got=constraint, expected="one that Constraint.json_schema, .regex, .lark gave"
             )
-        compiler, thoughts = self._prepared()
         grammar = GrammarProcessor(
-            compiler.matcher(constraint),
+            self._prepared().matcher(constraint),
             self._scans,
             end_ids=self._tokenizer.eog_ids,
-            thinking=thoughts.after(prompt_ids),
+            thinking=self.thinking(prompt_ids),
         )
         return grammar if own is None else ProcessorChain(own, grammar)
 
+    def thinking(self, prompt_ids: Sequence[int]) -> Thinking | None:
+        """How an answer to this prompt may begin to think: None where its model does not, or the prompt says it has.
+
+        Needs nothing of what `prepare` builds.
+        """
+        return self._thoughts.after(prompt_ids)
+
     def answer_text(self, prompt_ids: Sequence[int], ids: Sequence[int], text: str) -> str:
         """The part of an answer that its constraint is about: its text, without thoughts before it."""
-        return self._prepared().thoughts.answer(prompt_ids, ids, text)
+        return self._thoughts.answer(prompt_ids, ids, text)
 
-    def _prepared(self) -> _Ready:
+    @cached_property
+    def _thoughts(self) -> Thoughts:
+        return Thoughts(self._tokenizer)
+
+    def _prepared(self) -> Compiler:
         with self._lock:
-            if self._ready is None:
-                self._ready = _Ready(Compiler(GrammarVocabulary(self._tokenizer)), Thoughts(self._tokenizer))
-            return self._ready
+            if self._compiler is None:
+                self._compiler = Compiler(GrammarVocabulary(self._tokenizer))
+            return self._compiler
 
 
 def watched(events: Generator[Event, None, None], constraint: Constraint | None) -> Generator[Event, None, None]:

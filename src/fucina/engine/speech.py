@@ -30,6 +30,11 @@ class ModelSpeech:
         """Give those of a text that nothing follows: with the model's end token, too. Raises ConfigError."""
         return self.tokenizer.whole_text_ids(text)
 
-    def chat_ids(self, messages: Sequence[Message]) -> list[int]:
-        """Give the tokens that ask for an answer to these messages; markers in them stay text. Raises TemplateError."""
-        return chat_ids(self.tokenizer, self.template, messages)
+    def chat_ids(
+        self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, **variables: object
+    ) -> list[int]:
+        """Give the tokens that ask for an answer to these messages; markers in them stay text. Raises TemplateError.
+
+        `tools` and `variables` go to the template, which ignores what it does not know.
+        """
+        return chat_ids(self.tokenizer, self.template, messages, add_generation_prompt=True, tools=tools, **variables)

@@ -68,5 +68,10 @@ class Speech(Wording, Protocol):
     def whole_text_ids(self, text: str) -> list[int]:
         """Give those of a text that nothing follows: with the model's end token, too, where it wants one."""
 
-    def chat_ids(self, messages: Sequence[Message]) -> list[int]:
-        """Give the tokens that ask for an answer to these messages. Raises TemplateError."""
+    def chat_ids(
+        self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, **variables: object
+    ) -> list[int]:
+        """Give the tokens that ask for an answer to these messages. Raises TemplateError.
+
+        `tools`: descriptions of functions, and `variables`, such as enable_thinking: for templates that know of them.
+        """

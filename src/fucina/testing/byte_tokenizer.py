@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -58,9 +59,15 @@ class ByteTokenizer:
         """Give <bos>, the text and <eos>."""
         return [*self.prompt_ids(text), EOS]
 
-    def chat_ids(self, messages: Sequence[Mapping[str, object]]) -> list[int]:
-        """Give <bos>, each message between its role's marker and <eos>, and <assistant>."""
-        ids = [BOS]
+    def chat_ids(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        tools: Sequence[object] | None = None,
+        **_: object,
+    ) -> list[int]:
+        """Give <bos>, tools as JSON, each message between its role's marker and <eos>, and <assistant>."""
+        ids = [BOS, *(self.encode(json.dumps(tools)) if tools else ())]
         for message in messages:
             ids += [_ROLES[str(message["role"])], *self.encode(str(message["content"])), EOS]
         return [*ids, ASSISTANT]

@@ -6,11 +6,13 @@ import json
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import llguidance
 import numpy as np
 
+from fucina.decoding.grammar.checking import CheckedSchema
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.grammar.contract import Matcher
 from fucina.decoding.grammar.keys_left import KeysLeftMatcher
@@ -60,8 +62,8 @@ class Compiler:
             return compiled.copy()
 
     def _compile(self, constraint: Constraint) -> Matcher:
-        limits = SCHEMA_LIMITS if constraint.kind == "json_schema" else FREE_LIMITS
-        grammar = _engine_grammar(constraint)
+        limits = FREE_LIMITS if constraint.kind in ("regex", "lark") else SCHEMA_LIMITS
+        grammar, schemas = _engine_grammar(constraint)
         trial = tried(grammar, limits)
         if trial.reason:
             raise _typed(constraint, trial, limits)
@@ -76,24 +78,25 @@ class Compiler:
             matcher.forced_tokens()
         except ConstraintFailed as error:
             raise _typed(constraint, Trial("step", str(error)), limits) from error
-        return self._with_unique_keys(constraint, matcher) if constraint.kind == "json_schema" else matcher
+        return self._with_unique_keys(schemas, matcher)
 
-    def _with_unique_keys(self, constraint: Constraint, matcher: GrammarMatcher) -> Matcher:
+    def _with_unique_keys(self, schemas: Sequence[CheckedSchema], matcher: GrammarMatcher) -> Matcher:
         """A matcher that keeps keys unique where the grammar of a schema does not."""
-        schema = checked_schema(constraint.text)
-        if not has_other_keys(schema):
+        if not any(map(has_other_keys, schemas)):
             return matcher
         unique = UniqueKeysMatcher(matcher, self._vocabulary)
-        return KeysLeftMatcher(unique) if has_patterns_for_keys(schema) else unique
+        return KeysLeftMatcher(unique) if any(map(has_patterns_for_keys, schemas)) else unique
 
 
-def _engine_grammar(constraint: Constraint) -> str:
-    """The constraint in the engine's own form."""
+def _engine_grammar(constraint: Constraint) -> tuple[str, Sequence[CheckedSchema]]:
+    """The constraint in the engine's own form, and the schemas whose objects are all the braces in its texts."""
     if constraint.kind == "regex":
-        return llguidance.LLMatcher.grammar_from_regex(constraint.text)
-    if constraint.kind == "lark":
-        return llguidance.LLMatcher.grammar_from_lark(engine_lark(constraint.text))
-    return _schema_grammar(checked_schema(constraint.text).for_engine())
+        return llguidance.LLMatcher.grammar_from_regex(constraint.text), ()
+    if constraint.kind == "json_schema":
+        schema = checked_schema(constraint.text)
+        return _schema_grammar(schema.for_engine()), (schema,)
+    text, schemas = engine_lark(constraint.text)
+    return llguidance.LLMatcher.grammar_from_lark(text), schemas if constraint.kind == "json_lark" else ()
 
 
 def _schema_grammar(schema: object) -> str:

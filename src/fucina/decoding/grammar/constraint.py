@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fucina.decoding.grammar.closing import closed
+from fucina.decoding.grammar.json_text import MAX_SCHEMA_CHARACTERS
 from fucina.decoding.grammar.schema import canonical_schema, checked_schema
 from fucina.errors import BadGrammar, ConfigError, ConstraintTooLarge
 
 #: Characters of a regular expression and of a Lark grammar.
 MAX_REGEX_CHARACTERS, MAX_LARK_CHARACTERS = 1 << 14, 1 << 16
 
-Kind = Literal["json_schema", "regex", "lark"]
+Kind = Literal["json_schema", "regex", "lark", "json_lark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,15 @@ class Constraint:
     def lark(cls, grammar: str) -> Constraint:
         """Ask for text that follows a Lark grammar from its rule `start`. Raises BadGrammar and ConstraintTooLarge."""
         return cls("lark", _text("grammar", grammar, MAX_LARK_CHARACTERS))
+
+    @classmethod
+    def json_lark(cls, grammar: str) -> Constraint:
+        """Ask for JSON within text: as `lark`, but no object has a key twice, whatever its schema leaves open.
+
+        What the grammar writes around its JSON must be without quotes and brackets of its own. Raises BadGrammar and
+        ConstraintTooLarge.
+        """
+        return cls("json_lark", _text("grammar", grammar, MAX_SCHEMA_CHARACTERS))
 
     @classmethod
     def any_json(cls) -> Constraint:

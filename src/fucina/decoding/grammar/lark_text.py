@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from fucina.decoding.grammar.checking import CheckedSchema
 from fucina.decoding.grammar.json_text import parsed_schema
 from fucina.decoding.grammar.schema import canonical_schema, checked_schema
 from fucina.errors import BadGrammar, BadSchema
@@ -41,9 +42,17 @@ _REASONS = {
 }
 
 
-def engine_lark(grammar: str) -> str:
+class EngineLark(NamedTuple):
+    """A grammar in the form for the engine, and the schemas within."""
+
+    text: str
+    schemas: list[CheckedSchema]
+
+
+def engine_lark(grammar: str) -> EngineLark:
     """Give a grammar in the form for the engine. Raises BadGrammar and BadSchema (from a %json within)."""
     parts: list[str] = []
+    schemas: list[CheckedSchema] = []
     at = done = n_rules = 0
     while (found := _PIECES.search(grammar, at)) is not None:
         at = found.end()
@@ -56,11 +65,12 @@ def engine_lark(grammar: str) -> str:
             raise BadGrammar(f"line {_line(grammar, found.start())}: {_REASONS[found['refused']]}")
         elif found["json"]:
             schema, at = _schema_at(grammar, at)
-            parts += [grammar[done : found.end()], " ", schema]
+            schemas.append(schema)
+            parts += [grammar[done : found.end()], " ", _for_engine(schema)]
             done = at
     if n_rules > _MAX_RULES:
         raise BadGrammar(f"{n_rules} rules: at most {_MAX_RULES} are taken")
-    return "".join([*parts, grammar[done:]])
+    return EngineLark("".join([*parts, grammar[done:]]), schemas)
 
 
 def _name_end(rule: str) -> int:
@@ -69,17 +79,21 @@ def _name_end(rule: str) -> int:
     return found.end()
 
 
-def _schema_at(grammar: str, at: int) -> tuple[str, int]:
+def _schema_at(grammar: str, at: int) -> tuple[CheckedSchema, int]:
     start = re.compile(r"\s*").match(grammar, at)
     assert start is not None
     try:
         _, end = json.JSONDecoder().raw_decode(grammar, start.end())
     except (ValueError, RecursionError) as error:
         raise BadGrammar(f"line {_line(grammar, at)}: %json needs a JSON schema after it ({error})"[:300]) from error
-    schema = checked_schema(canonical_schema(parsed_schema(grammar[start.end() : end]))).for_engine()
+    return checked_schema(canonical_schema(parsed_schema(grammar[start.end() : end]))), end
+
+
+def _for_engine(checked: CheckedSchema) -> str:
+    schema = checked.for_engine()
     if not isinstance(schema, dict):
         raise BadSchema("a schema within a Lark grammar must be an object")
-    return json.dumps({**schema, "x-guidance": JSON_FORM}, ensure_ascii=False), end
+    return json.dumps({**schema, "x-guidance": JSON_FORM}, ensure_ascii=False)
 
 
 def _line(grammar: str, at: int) -> int:
