@@ -38,3 +38,9 @@ class ModelSpeech:
         `tools` and `variables` go to the template, which ignores what it does not know.
         """
         return chat_ids(self.tokenizer, self.template, messages, add_generation_prompt=True, tools=tools, **variables)
+
+    def chat_text(
+        self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, **variables: object
+    ) -> str:
+        """Give the same as text. Raises TemplateError."""
+        return self.template.render(messages, add_generation_prompt=True, tools=tools, **variables)

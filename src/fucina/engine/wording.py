@@ -75,3 +75,8 @@ class Speech(Wording, Protocol):
 
         `tools`: descriptions of functions, and `variables`, such as enable_thinking: for templates that know of them.
         """
+
+    def chat_text(
+        self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, **variables: object
+    ) -> str:
+        """Give the same as text, to be looked at: what of it is marker and what is content is not told any more."""

@@ -14,6 +14,7 @@ from fucina.engine.service import Service
 from fucina.server.failures import ApiError
 from fucina.server.metrics import Metrics
 from fucina.server.options import ServerOptions
+from fucina.server.reading import TokenTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,10 @@ class Loaded:
     service: Service
     facts: ModelFacts
     created: int = field(default_factory=lambda: int(time.time()))
+    texts: TokenTexts = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "texts", TokenTexts(self.model))  # of the whole vocabulary, which takes its time
 
     @property
     def name(self) -> str:

@@ -20,10 +20,10 @@ from fucina.server.forms import wanted_form
 from fucina.server.legacy_logprobs import LegacyLogprobs
 from fucina.server.prompt_scores import Scored, prompt_scores
 from fucina.server.question import Question
-from fucina.server.reading import TokenTexts, finish_reason
+from fucina.server.reading import finish_reason
 from fucina.server.sse import COMMENT, DONE, event_stream, frame
 from fucina.server.state import Loaded
-from fucina.server.wire.completions import DEFAULT_MAX_TOKENS, CompletionRequest
+from fucina.server.wire.completions import DEFAULT_MAX_TOKENS, CompletionRequest, prompts_of
 from fucina.server.wire.errors import OPENAI
 from fucina.server.wire.usage import usage_of
 
@@ -32,7 +32,7 @@ async def complete(call: Call) -> Response:
     """Continue texts."""
     body: CompletionRequest = call.body
     loaded = call.state.require(body.model)
-    prompts = _prompts(body)
+    prompts = prompts_of(body.prompt)
     writer = _Writer(body, loaded, prompts)
     ask = partial(_questions, body, call, prompts)
     if body.stream:
@@ -40,13 +40,6 @@ async def complete(call: Call) -> Response:
     async with answering(call.state, writer.n, ask) as answer:
         await writer.read_prompts(answer)
         return json_response(writer.whole(await whole(answer)))
-
-
-def _prompts(body: CompletionRequest) -> list[Prompt]:
-    given = body.prompt
-    if isinstance(given, str) or isinstance(given[0], int):
-        return [given]
-    return [*given]
 
 
 def _questions(body: CompletionRequest, call: Call, prompts: Sequence[Prompt]) -> list[Question]:
@@ -93,8 +86,7 @@ class _Writer:
         self._echoes, self._n_top = bool(body.echo), body.logprobs
         self.n = len(prompts) * self._n_each
         self.has_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-        texts = TokenTexts(loaded.model)
-        self._logprobs = [LegacyLogprobs(texts) for _ in range(self.n)] if body.logprobs is not None else None
+        self._logprobs = [LegacyLogprobs(loaded.texts) for _ in range(self.n)] if body.logprobs is not None else None
         self._echoed = [""] * self.n
         self._head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
@@ -124,7 +116,9 @@ class _Writer:
     def whole(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         """The whole answer."""
         choices = [
-            self._choice(i, self._echoed[i] + outcome.text, outcome.tokens, finish_reason(outcome.finish, has_calls=False))
+            self._choice(
+                i, self._echoed[i] + outcome.text, outcome.tokens, finish_reason(outcome.finish, has_calls=False)
+            )
             for i, outcome in enumerate(outcomes)
         ]
         usage = usage_of([outcome.finish for outcome in outcomes], n_each=self._n_each)
@@ -145,9 +139,7 @@ class _Writer:
         """The last chunk, which has no choices."""
         return self._chunk([]) | {"usage": usage_of(ends, n_each=self._n_each)}
 
-    def _choice(
-        self, index: int, text: str, tokens: Sequence[TokenEvent], reason: str | None = None
-    ) -> dict[str, Any]:
+    def _choice(self, index: int, text: str, tokens: Sequence[TokenEvent], reason: str | None = None) -> dict[str, Any]:
         logprobs = None
         if self._logprobs is not None:
             self._logprobs[index].read(tokens)

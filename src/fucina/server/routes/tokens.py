@@ -12,14 +12,14 @@ from fucina.engine.model import Model
 from fucina.server.endpoint import Call, json_response
 from fucina.server.failures import ApiError
 from fucina.server.messages import chat_messages
-from fucina.server.reading import TokenTexts
+from fucina.server.state import Loaded
 from fucina.server.wire.tokens import ApplyTemplateRequest, DetokenizeRequest, TokenizeRequest
 
 
 async def tokenize(call: Call) -> Response:
     """Make tokens of a text or a conversation."""
     body: TokenizeRequest = call.body
-    return json_response(await asyncio.to_thread(_tokenized, call.state.require(body.model).model, body))
+    return json_response(await asyncio.to_thread(_tokenized, call.state.require(body.model), body))
 
 
 async def detokenize(call: Call) -> Response:
@@ -45,10 +45,9 @@ async def apply_template(call: Call) -> Response:
     return json_response({"prompt": text, "count": len(ids)})
 
 
-def _tokenized(model: Model, body: TokenizeRequest) -> dict[str, Any]:
-    ids = _ids(model, body)
-    texts = TokenTexts(model)
-    reply: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": model.context}
+def _tokenized(loaded: Loaded, body: TokenizeRequest) -> dict[str, Any]:
+    ids, texts = _ids(loaded.model, body), loaded.texts
+    reply: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": loaded.model.context}
     if body.with_pieces:
         reply["tokens"] = [{"id": token, "piece": _piece(texts.raw(token))} for token in ids]
     if body.return_token_strs:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fucina.engine.options import Prompt
 from fucina.server.wire.chat import References, StreamOptions, Text
 from fucina.server.wire.fields import BOOKKEEPING, Count, WireReply, WireRequest, refused
 from fucina.server.wire.sampling import FormFields, SamplingFields, TokenId
@@ -21,6 +23,11 @@ Prompts = (
     | Annotated[list[Text], Field(min_length=1, max_length=2048)]
     | Annotated[list[TokenIds], Field(min_length=1, max_length=2048)]
 )
+
+
+def prompts_of(given: Prompts) -> Sequence[Prompt]:
+    """The prompts in a field that takes one or many of them."""
+    return [given] if isinstance(given, str) or isinstance(given[0], int) else [*given]
 
 
 class CompletionRequest(SamplingFields, FormFields, WireRequest):

@@ -20,7 +20,9 @@ class TokenizeRequest(WireRequest):
     """A text, as `content` or `prompt`, or messages, to be made into tokens; one of them."""
 
     model: ModelName | None = None
-    content: Annotated[Text | None, Field(description="A text; begin tokens are added only if add_special asks.")] = None
+    content: Annotated[Text | None, Field(description="A text; begin tokens are added only if add_special asks.")] = (
+        None
+    )
     prompt: Annotated[Text | None, Field(description="A text; begin tokens are added unless told otherwise.")] = None
     messages: Annotated[Messages | None, Field(description="A conversation, as the model's template has it.")] = None
     add_special: bool | None = None
