@@ -12,48 +12,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from fucina.server.endpoint import Endpoint
 from fucina.server.failures import ApiError
 from fucina.server.guard import Guard, dialect_of
-from fucina.server.routes import chat, plain
+from fucina.server.paths import ENDPOINTS
 from fucina.server.state import ServerState
-from fucina.server.wire.chat import ChatRequest
-from fucina.server.wire.errors import OPENAI
 
 _LOG = logging.getLogger("fucina.server")
-
-ENDPOINTS = (
-    Endpoint(
-        path="/v1/chat/completions",
-        method="POST",
-        summary="Answer a conversation (OpenAI)",
-        dialect=OPENAI,
-        work=chat.chat,
-        body=ChatRequest,
-        stream="text/event-stream",
-    ),
-    Endpoint(path="/v1/models", method="GET", summary="List the model (OpenAI)", dialect=OPENAI, work=plain.models),
-    Endpoint(
-        path="/v1/models/{model:path}", method="GET", summary="Tell of a model", dialect=OPENAI, work=plain.one_model
-    ),
-    Endpoint(
-        path="/health",
-        method="GET",
-        summary="Whether answers can be had",
-        dialect=OPENAI,
-        work=plain.health,
-        is_open=True,
-    ),
-    Endpoint(path="/live", method="GET", summary="Whether it runs", dialect=OPENAI, work=plain.alive, is_open=True),
-    Endpoint(
-        path="/metrics",
-        method="GET",
-        summary="Numbers for Prometheus",
-        dialect=OPENAI,
-        work=plain.metrics,
-        media_type="text/plain",
-    ),
-)
 
 
 def make_app(state: ServerState, lifespan: Lifespan[Starlette] | None = None) -> ASGIApp:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -56,6 +56,8 @@ class Call:
 class Endpoint:
     """One path and method. `body` and `reply` are their types, `stream` the media type where answers can grow.
 
+    `example` is a body that shows what it is for; `is_answer` tells whether it waits for the model to
+    compute, `needs_model` whether it is of no use before the model is loaded.
     `work` answers while the client waits, and is given up when he leaves.
     """
 
@@ -68,6 +70,9 @@ class Endpoint:
     reply: type[BaseModel] | None = None
     stream: str | None = None
     media_type: str = "application/json"
+    example: Mapping[str, Any] | None = None
+    is_answer: bool = False
+    needs_model: bool = True
     is_open: bool = field(default=False)  # to those without a key
 
     def handler(self, state: ServerState) -> Callable[[Request], Awaitable[Response]]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
 from fucina.engine.events import FinishEvent
+from fucina.server.wire.fields import WireReply
 
 
-class PromptDetails(BaseModel):
+class PromptDetails(WireReply):
     """Of the prompt's tokens, those that were in the cache."""
 
     cached_tokens: int
     audio_tokens: int = 0
 
 
-class CompletionDetails(BaseModel):
+class CompletionDetails(WireReply):
     """Of the answer's tokens, those that were thoughts; drafts found right and wrong."""
 
     reasoning_tokens: int
@@ -26,7 +25,7 @@ class CompletionDetails(BaseModel):
     audio_tokens: int = 0
 
 
-class SpeculationUsage(BaseModel):
+class SpeculationUsage(WireReply):
     """What came of drafts."""
 
     verify_steps: int
@@ -39,7 +38,7 @@ class SpeculationUsage(BaseModel):
     estimated_speedup: float | None
 
 
-class Timing(BaseModel):
+class Timing(WireReply):
     """Milliseconds of an answer, and tokens per second."""
 
     queue_ms: float
@@ -49,7 +48,7 @@ class Timing(BaseModel):
     decode_tok_per_s: float
 
 
-class UsageReply(BaseModel):
+class UsageReply(WireReply):
     """Tokens that an answer took."""
 
     prompt_tokens: int
