@@ -35,7 +35,9 @@ async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path
     message = f"{request.method} {path}: {error.detail}; /docs lists what there is"
-    return dialect_of(path).refuse(ApiError(error.status_code, message, code="not_found"))
+    refusal = dialect_of(path).refuse(ApiError(error.status_code, message, code="not_found"))
+    refusal.headers.update(error.headers or {})  # of 405: the methods that there are
+    return refusal
 
 
 class _Record:

@@ -32,6 +32,12 @@ _WITH_BODY = {
 _OF_MODEL = {503: "The model is being loaded, or the server is about to end"}
 _OF_ANSWER = {429: "Too many answers wait already", 504: "The answer took too long"}
 _RETRIED = (429, 503)
+#: A server-sent event; comments are none.
+_EVENT = {
+    "type": "object",
+    "properties": {"data": {"type": "string"}, "event": {"type": "string"}},
+    "required": ["data"],
+}
 
 
 def document(endpoints: Iterable[Endpoint], models: Collection[str] = ()) -> dict[str, Any]:
@@ -99,7 +105,7 @@ def _success(one: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     schema = {"type": "string"} if one.reply is None else schemas[one.reply]
     content: dict[str, Any] = {one.media_type: {"schema": schema}}
     if one.stream is not None:
-        content[one.stream] = {"schema": {"type": "string"}}
+        content[one.stream] = {"schema": _EVENT if one.stream == "text/event-stream" else {"type": "string"}}
     return {"description": one.summary, "content": content}
 
 
