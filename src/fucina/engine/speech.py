@@ -26,6 +26,10 @@ class ModelSpeech:
         """Give the tokens of a raw prompt, with the model's begin token where it wants one. Raises ConfigError."""
         return self.tokenizer.prompt_ids(text)
 
+    def whole_text_ids(self, text: str) -> list[int]:
+        """Give those of a text that nothing follows: with the model's end token, too. Raises ConfigError."""
+        return self.tokenizer.whole_text_ids(text)
+
     def chat_ids(self, messages: Sequence[Message]) -> list[int]:
         """Give the tokens that ask for an answer to these messages; markers in them stay text. Raises TemplateError."""
         return chat_ids(self.tokenizer, self.template, messages)

@@ -65,5 +65,8 @@ class Speech(Wording, Protocol):
     def prompt_ids(self, text: str) -> list[int]:
         """Give the tokens of a raw prompt, with the model's begin token where it wants one."""
 
+    def whole_text_ids(self, text: str) -> list[int]:
+        """Give those of a text that nothing follows: with the model's end token, too, where it wants one."""
+
     def chat_ids(self, messages: Sequence[Message]) -> list[int]:
         """Give the tokens that ask for an answer to these messages. Raises TemplateError."""

@@ -54,6 +54,10 @@ class ByteTokenizer:
         """Give <bos> and the text, whose markers are tokens."""
         return [BOS, *self.encode(text, special=True)]
 
+    def whole_text_ids(self, text: str) -> list[int]:
+        """Give <bos>, the text and <eos>."""
+        return [*self.prompt_ids(text), EOS]
+
     def chat_ids(self, messages: Sequence[Mapping[str, object]]) -> list[int]:
         """Give <bos>, each message between its role's marker and <eos>, and <assistant>."""
         ids = [BOS]
