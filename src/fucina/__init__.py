@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from fucina.engine.completion import Completion, TokenLogprob
     from fucina.engine.constraints import UnboundedAnswerWarning
     from fucina.engine.conversation import Conversation
+    from fucina.engine.embedding import Embeddings
     from fucina.engine.events import FinishEvent, Timings, TokenEvent, Usage
     from fucina.engine.model import Model
     from fucina.storage.kv.archive.conversation_file import ConversationFileWarning
@@ -94,6 +95,7 @@ __all__ = [
     "ConversationFileWarning",
     "DeadlineExceeded",
     "DuplicateBatchConversation",
+    "Embeddings",
     "EmptyBatch",
     "FinishEvent",
     "FucinaError",
@@ -145,6 +147,7 @@ _LAZY = {
     "Constraint": "fucina.decoding.grammar.constraint",
     "Conversation": "fucina.engine.conversation",
     "ConversationFileWarning": "fucina.storage.kv.archive.conversation_file",
+    "Embeddings": "fucina.engine.embedding",
     "FinishEvent": "fucina.engine.events",
     "LogitBias": "fucina.decoding.processors.bias",
     "LogitProcessor": "fucina.decoding.processors.contract",

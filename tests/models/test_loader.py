@@ -133,7 +133,7 @@ def test_the_memory_needed_is_counted(tmp_path: Path) -> None:
     assert needed.weights_bytes == weights_bytes
     assert needed.kv_bytes == len(model.kv_pool.memory)
     assert needed.kv_bytes_per_position == 2 * 2 * 1 * 16 * 2
-    per_row = 32 + 2 * 32 + 2 * 16 + 2 * 64 + 16
+    per_row = 2 * 32 + 2 * 32 + 2 * 16 + 2 * 64 + 16
     assert needed.workspace_bytes == 4 * (4 * per_row + model.vocab)
     assert needed.total_bytes == needed.weights_bytes + needed.kv_bytes + needed.workspace_bytes
 

@@ -164,6 +164,15 @@ def test_a_prompt_that_begins_with_bos_gets_no_second_one(vocabulary: Callable[.
     assert tokenizer.prompt_ids("<bos>a") == tokenizer.prompt_ids("a") == [2, *tokenizer.encode("a")]
 
 
+def test_a_whole_text_ends_with_eos_where_the_file_asks_for_it(vocabulary: Callable[..., dict[str, Any]]) -> None:
+    asking = Tokenizer.from_metadata(vocabulary("llama", add_eos_token=True))
+    assert asking.whole_text_ids("a") == [2, *asking.encode("a"), 1]
+    assert asking.whole_text_ids("a<eos>") == asking.whole_text_ids("a")  # never twice
+    assert asking.prompt_ids("a") == [2, *asking.encode("a")]  # what is to be continued has no end
+    silent = Tokenizer.from_metadata(vocabulary("llama", add_eos_token=False))
+    assert silent.whole_text_ids("a") == silent.prompt_ids("a")
+
+
 def test_bytes_that_the_vocabulary_lacks_keep_their_neighbors_apart(vocabulary: Callable[..., dict[str, Any]]) -> None:
     metadata = vocabulary("gpt2")
     tokens = metadata["tokenizer.ggml.tokens"]

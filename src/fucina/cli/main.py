@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 import fucina
 from fucina.cli import terminal
 from fucina.cli.exits import INTERRUPTED, UNREADABLE, exit_code
-from fucina.errors import FucinaError
+from fucina.errors import ConfigError, FucinaError
 
 #: verb -> (module with its `app`, one line for the list)
 VERBS = {
@@ -26,6 +26,7 @@ VERBS = {
     "pull": ("fucina.cli.pull", "Fetch a model by name."),
     "inspect": ("fucina.cli.describe", "Show what a GGUF file holds, or what this machine offers."),
     "tokenize": ("fucina.cli.tokens", "Show the token ids and pieces of a text."),
+    "serve": ("fucina.cli.serve", "Serve a model over HTTP: OpenAI, Anthropic and Ollama clients, and a chat page."),
     "bench": ("fucina.cli.bench", "Measure prefill and decode, beside what the memory allows."),
 }
 
@@ -94,8 +95,13 @@ def fucina_command(
 
 
 def load_verb(name: str) -> Any:
-    """Import the module of the verb `name` and give its command."""
-    command = typer.main.get_command(importlib.import_module(VERBS[name][0]).app)
+    """Import the module of the verb `name` and give its command. Raises ConfigError where a package is missing."""
+    try:
+        module = importlib.import_module(VERBS[name][0])
+    except ModuleNotFoundError as error:
+        expected = f"the extra 'server', which `fucina {name}` needs: pip install 'fucina[server]'"
+        raise ConfigError("packages", got=f"no '{error.name}'", expected=expected) from None
+    command = typer.main.get_command(module.app)
     command.name = name
     return command
 

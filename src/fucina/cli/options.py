@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -221,3 +222,22 @@ PrefillChunk = Annotated[
         rich_help_panel=_MACHINE,
     ),
 ]
+
+_server = partial(typer.Option, rich_help_panel="The server")
+
+Host = Annotated[str, _server("--host", metavar="ADDRESS", help="Where to listen; 0.0.0.0 for all.")]
+Port = Annotated[int, _server("--port", metavar="N", help="0 takes a free one.")]
+Alias = Annotated[list[str] | None, _server("--alias", metavar="NAME", help="Another name of the model. Repeatable.")]
+ApiKey = Annotated[list[str] | None, _server("--api-key", metavar="KEY", help="Who sends it may ask. Repeatable.")]
+Cors = Annotated[
+    list[str] | None, _server("--cors", metavar="ORIGIN", help="Pages of this origin may ask. Repeatable.")
+]
+HostName = Annotated[
+    list[str] | None, _server("--host-name", metavar="NAME", help="A name that the server goes by. Repeatable.")
+]
+Parallel = Annotated[int, _server("--parallel", metavar="N", help="Requests that run together.")]
+Queue = Annotated[int, _server("--queue", metavar="N", help="Requests that may wait; more are told to come back.")]
+MaxBody = Annotated[str, _server("--max-body", metavar="SIZE", help="The largest request.")]
+Deadline = Annotated[float, _server("--deadline", metavar="SECONDS", help="The longest that an answer may take.")]
+Drain = Annotated[float, _server("--drain", metavar="SECONDS", help="What running answers have at the end.")]
+LogFormat = Annotated[Literal["text", "json"], _server("--log-format", help="Lines for people, or for programs.")]

@@ -48,6 +48,7 @@ def load(
     context: int | None = None,
     kv_format: str = "f16",
     prefill_chunk: int = 512,
+    max_running: int | None = None,
     repack: bool | None = None,
     kv_memory: int | str | None = None,
     kv_cache_dir: str | PathLike[str] | None = None,
@@ -62,6 +63,7 @@ def load(
     kv_format      of the cache: 'f16'; 'q8_0', about half the memory; 'f32', twice the memory and nothing rounded.
     prefill_chunk  prompt tokens computed in one pass; fewer beside answers that are being written, so that a pass takes
                    at most twice as long for them. Like threads, tier and backend 'native' it changes speed only.
+    max_running    requests computed at once; more wait. None: as many as a pass has rows.
     repack         weights into the layout that the tier computes fastest from; False: read them from the mapped file,
                    which saves their copy and is slower. The same bits. None: as FUCINA_NO_REPACK says.
     kv_memory      bytes, or a size such as '4G', for keys and values, of running requests and of what is kept for those
@@ -74,7 +76,7 @@ def load(
 
     Raises UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
     """
-    config = EngineConfig(context=context, prefill_chunk=prefill_chunk)
+    config = EngineConfig(context=context, prefill_chunk=prefill_chunk, max_running=max_running)
     gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model))
     tokenizer = Tokenizer.from_metadata(gguf.metadata, path=gguf.path)
     template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path)

@@ -34,10 +34,13 @@ class Dispatcher:
         self._engaged = _Engagement(engine)
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep everybody else from stepping, for work on the model beside the engine."""
+    def exclusive(self) -> Iterator[bool]:
+        """Keep everybody else from stepping, for work on the model beside the engine.
+
+        Tells whether there are requests that wait for it.
+        """
         with self._engaged.lock:
-            yield
+            yield not self._engine.is_idle
 
     @contextmanager
     def prefixes(self) -> Iterator[PrefixCache | None]:

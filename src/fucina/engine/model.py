@@ -11,6 +11,7 @@ from contextlib import closing
 from os import PathLike
 from typing import Any, TypeVar, Unpack, overload
 
+from fucina.core.shapes import KV_BLOCK
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.processors.contract import LogitProcessor
@@ -21,12 +22,12 @@ from fucina.engine.conversation import Conversation
 from fucina.engine.counters import Counters
 from fucina.engine.dispatch import Dispatcher
 from fucina.engine.drafts import Drafts
+from fucina.engine.embedding import Embedding
 from fucina.engine.engine import Engine, EngineConfig
 from fucina.engine.events import Event
 from fucina.engine.options import AnswerOptions, Prompt, refuse_unknown
 from fucina.engine.request import Request
 from fucina.engine.saved import open_saved
-from fucina.engine.scoring import Scoring
 from fucina.engine.service import Service
 from fucina.engine.speculation import Speculation
 from fucina.engine.structured import Schema, wanted
@@ -38,7 +39,7 @@ from fucina.storage.kv.prefix import PrefixCache
 T = TypeVar("T")
 
 
-class Model(Scoring):
+class Model(Embedding):
     """A causal language model, its tokenizer and its engine.
 
     Prompts that do not fit raise ContextFull, wrong options ConfigError, constraints that cannot be honoured
@@ -61,13 +62,14 @@ class Model(Scoring):
         """
         self._engine = Engine(model, speech, config, prefixes)
         self._identity = self._engine.prefixes.identity
-        #: Text and messages to tokens: `.prompt_ids(text)`, `.chat_ids(messages)`.
-        self.speech = speech
         #: Text to tokens and back: `.encode(text, special=False)`, `.decode(ids)`; `.eog_ids` end an answer.
         self.tokenizer: Codec = speech.tokenizer
         #: Tokens that a prompt and its answer may have together.
         self.context = self._engine.context
-        super().__init__(model, Dispatcher(self._engine))
+        #: Tokens whose keys and values there is room for, all requests together, and the bytes that takes.
+        self.kv_tokens = model.kv_pool.capacity * KV_BLOCK
+        self.kv_bytes = model.kv_pool.capacity * model.kv_geometry.block_bytes
+        super().__init__(model, Dispatcher(self._engine), speech)
         #: What speculation costs, and what it has learned.
         self.drafts = Drafts(speculation, self._engine, self._dispatcher, speech.tokenizer, model.vocab)
         #: What constrained answers need; `.prepare()` builds it before the first one does.

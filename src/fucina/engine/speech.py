@@ -26,6 +26,10 @@ class ModelSpeech:
         """Give the tokens of a raw prompt, with the model's begin token where it wants one. Raises ConfigError."""
         return self.tokenizer.prompt_ids(text)
 
+    def whole_text_ids(self, text: str) -> list[int]:
+        """Give those of a text that nothing follows: with the model's end token, too. Raises ConfigError."""
+        return self.tokenizer.whole_text_ids(text)
+
     def chat_ids(
         self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, **variables: object
     ) -> list[int]:
@@ -34,3 +38,9 @@ class ModelSpeech:
         `tools` and `variables` go to the template, which ignores what it does not know.
         """
         return chat_ids(self.tokenizer, self.template, messages, add_generation_prompt=True, tools=tools, **variables)
+
+    def chat_text(
+        self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, **variables: object
+    ) -> str:
+        """Give the same as text. Raises TemplateError."""
+        return self.template.render(messages, add_generation_prompt=True, tools=tools, **variables)

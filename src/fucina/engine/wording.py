@@ -65,6 +65,9 @@ class Speech(Wording, Protocol):
     def prompt_ids(self, text: str) -> list[int]:
         """Give the tokens of a raw prompt, with the model's begin token where it wants one."""
 
+    def whole_text_ids(self, text: str) -> list[int]:
+        """Give those of a text that nothing follows: with the model's end token, too, where it wants one."""
+
     def chat_ids(
         self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, **variables: object
     ) -> list[int]:
@@ -72,3 +75,8 @@ class Speech(Wording, Protocol):
 
         `tools`: descriptions of functions, and `variables`, such as enable_thinking: for templates that know of them.
         """
+
+    def chat_text(
+        self, messages: Sequence[Message], *, tools: Sequence[object] | None = None, **variables: object
+    ) -> str:
+        """Give the same as text, to be looked at: what of it is marker and what is content is not told any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from fucina.models.pooling import Pooling
 from fucina.ops.batch import Batch
 from fucina.storage.kv.geometry import KvGeometry
 from fucina.storage.kv.pool import KvPool
@@ -16,12 +17,21 @@ if TYPE_CHECKING:
 class CausalLM(Protocol):
     """A causal language model bound to an Ops backend and to one KV pool.
 
-    The law: a row of logits is a pure function of (model file, tokens up to that row), the same bits for every batch.
+    The law: a row of logits, or of hidden states, is a pure function of (model file, tokens up to that row), the same
+    bits for every batch.
     """
 
     @property
     def vocab(self) -> int:
         """Width of a row of logits, padding ids included."""
+
+    @property
+    def d_model(self) -> int:
+        """Width of a row of hidden states."""
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """How the file wants the hidden states of a text made into one vector; None where it does not say."""
 
     @property
     def context_length(self) -> int:
@@ -44,4 +54,11 @@ class CausalLM(Protocol):
 
         Returns logits (batch.n_logits, vocab) f32, borrowed until the next forward. The caller has checked that token
         ids lie in the vocabulary and that the blocks are the sequence's own. Raises ShapeError for too many rows.
+        """
+
+    def forward_hidden(self, batch: Batch) -> NDArray[np.float32]:
+        """Compute every row of `batch` like `forward`, up to where logits would be made from it.
+
+        Returns the hidden states behind the last norm, (batch.n_rows, d_model) f32, of all rows, whatever logits the
+        spans want; borrowed until the next forward of either kind. Raises ShapeError for too many rows.
         """

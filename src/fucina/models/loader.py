@@ -13,6 +13,7 @@ from fucina.models.blocks.decoder import BoundDecoder, bind_decoder, slab_widths
 from fucina.models.blocks.shape import EMBEDDING, DecoderShape
 from fucina.models.blocks.weights import DecoderWeights, take_weights
 from fucina.models.metadata import MetadataReader
+from fucina.models.pooling import Pooling, read_pooling
 from fucina.models.registry import family
 from fucina.models.tensors import TensorReader
 from fucina.ops.batch import Batch
@@ -25,14 +26,27 @@ from fucina.storage.kv.pool import KvPool
 class DecoderLM:
     """A CausalLM: a bound tape over one KV pool. One thread at a time."""
 
-    def __init__(self, ops: Ops, decoder: BoundDecoder, pool: KvPool, context_length: int) -> None:
+    def __init__(
+        self, ops: Ops, decoder: BoundDecoder, pool: KvPool, context_length: int, pooling: Pooling | None
+    ) -> None:
         self._ops, self._decoder, self._pool, self._context_length = ops, decoder, pool, context_length
+        self._pooling = pooling
         self._one_row = decoder.logits.array(1)  # plain decoding asks for nothing else, and a view is not free
 
     @property
     def vocab(self) -> int:
         """Width of a row of logits, padding ids included."""
         return self._decoder.logits.width
+
+    @property
+    def d_model(self) -> int:
+        """Width of a row of hidden states."""
+        return self._decoder.hidden.width
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """How the file wants the hidden states of a text made into one vector; None where it does not say."""
+        return self._pooling
 
     @property
     def context_length(self) -> int:
@@ -59,6 +73,10 @@ class DecoderLM:
         self._ops.run(self._decoder.tape, batch)
         n_logits = batch.n_logits
         return self._one_row if n_logits == 1 else self._decoder.logits.array(n_logits)
+
+    def forward_hidden(self, batch: Batch) -> NDArray[np.float32]:
+        """Compute every row of `batch`; hidden states (batch.n_rows, d_model) f32, borrowed. Raises ShapeError."""
+        return self._decoder.run_hidden(self._ops, batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +109,12 @@ def load_causal_lm(
 
     Raises ModelFileError, UnsupportedModel, ConfigError, CapacityError (no such range of memory).
     """
-    shape, weights = _understand(gguf)
+    shape, weights, pooling = _understand(gguf)
     positions = _checked_context(shape, context)
     geometry = _kv_geometry(shape, kv_format)
     pool = _make_pool(geometry, -(-positions // KV_BLOCK) if kv_capacity_blocks is None else kv_capacity_blocks)
     ops.bind_pool(pool)
-    return DecoderLM(ops, bind_decoder(shape, weights, ops), pool, positions)
+    return DecoderLM(ops, bind_decoder(shape, weights, ops), pool, positions, pooling)
 
 
 def memory_needed(
@@ -107,7 +125,7 @@ def memory_needed(
     The workspace is counted for passes of `max_rows` rows with one row of logits.
     Raises ModelFileError, UnsupportedModel, ConfigError.
     """
-    shape, _ = _understand(gguf)
+    shape, _, _ = _understand(gguf)
     geometry = _kv_geometry(shape, kv_format)
     n_blocks = -(-_checked_context(shape, context) // KV_BLOCK)
     widths = slab_widths(shape)
@@ -120,7 +138,7 @@ def memory_needed(
     )
 
 
-def _understand(gguf: GgufFile) -> tuple[DecoderShape, DecoderWeights]:
+def _understand(gguf: GgufFile) -> tuple[DecoderShape, DecoderWeights, Pooling | None]:
     """Everything the file says about the model, checked; nothing allocated but norms and biases."""
     path = str(gguf.path)
     architecture = gguf.metadata.get("general.architecture")
@@ -128,13 +146,14 @@ def _understand(gguf: GgufFile) -> tuple[DecoderShape, DecoderWeights]:
         raise MissingKey(path, "metadata key 'general.architecture' is missing or no string: which model is this?")
     meta, tensors = MetadataReader(path, gguf.metadata, architecture), TensorReader(path, gguf.weights)
     shape = family(path, architecture)(meta, tensors)
+    pooling = read_pooling(meta)
     meta.finish()
     weights = take_weights(tensors, shape)
     tensors.finish()
     tokens = gguf.metadata.get("tokenizer.ggml.tokens")
     if isinstance(tokens, StringArray) and len(tokens) > shape.dimensions.vocab:
         raise BadTensor(path, f"tensor '{EMBEDDING}' has {shape.dimensions.vocab} rows for {len(tokens)} tokens")
-    return shape, weights
+    return shape, weights, pooling
 
 
 def _checked_context(shape: DecoderShape, context: int | None) -> int:

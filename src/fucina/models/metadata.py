@@ -14,10 +14,8 @@ T = TypeVar("T")
 
 _SCALARS = (bool, int, float, str)
 
-#: Keys that never change a logit: sizes that tensors say better, notes of converters, pooling of embedding models.
-HARMLESS = frozenset(
-    {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "pooling_type", "attention.layer_norm_epsilon"}
-)
+#: Keys that never change a logit: sizes that tensors say better, notes of converters.
+HARMLESS = frozenset({"vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "attention.layer_norm_epsilon"})
 
 #: Keys of mathematics that is not implemented, each with the values that switch it off.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {

@@ -33,7 +33,7 @@ class Slab(Protocol):
         """Values per row."""
 
     def array(self, rows: int) -> NDArray[np.float32]:
-        """The first `rows` rows, (rows, width) f32, borrowed: valid until the next run."""
+        """The first `rows` rows, (rows, width) f32, borrowed and writable: valid until the next run."""
 
 
 class BoundOp(Protocol):

@@ -1,1 +1,1 @@
-"""The server: HTTP in several dialects in front of one model."""
+"""The HTTP server: OpenAI's, Anthropic's and Ollama's dialects over one engine."""

@@ -6,10 +6,11 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 BOS, EOS, SYSTEM, USER, ASSISTANT = 256, 257, 258, 259, 260
 _MARKERS = {"<bos>": BOS, "<eos>": EOS, "<system>": SYSTEM, "<user>": USER, "<assistant>": ASSISTANT}
-_ROLES = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
+_ROLES = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": USER}
 _SPLIT = re.compile("(" + "|".join(_MARKERS) + ")")
 
 
@@ -55,6 +56,10 @@ class ByteTokenizer:
         """Give <bos> and the text, whose markers are tokens."""
         return [BOS, *self.encode(text, special=True)]
 
+    def whole_text_ids(self, text: str) -> list[int]:
+        """Give <bos>, the text and <eos>."""
+        return [*self.prompt_ids(text), EOS]
+
     def chat_ids(
         self,
         messages: Sequence[Mapping[str, object]],
@@ -67,6 +72,12 @@ class ByteTokenizer:
         for message in messages:
             ids += [_ROLES[str(message["role"])], *self.encode(str(message["content"])), EOS]
         return [*ids, ASSISTANT]
+
+    def chat_text(self, messages: Sequence[Mapping[str, object]], **variables: Any) -> str:
+        """Give the same as text, markers by their names."""
+        names = {token: name.encode() for name, token in _MARKERS.items()}
+        ids = self.chat_ids(messages, **variables)
+        return b"".join(names.get(token) or self.token_bytes(token) for token in ids).decode(errors="replace")
 
 
 class ByteStream:

@@ -63,6 +63,12 @@ class Tokenizer:
         """The ids of a raw prompt: its markers are tokens, and BOS stands in front where the file asks for it."""
         return self.encode(text, special=True, add_bos=self.add_bos)
 
+    def whole_text_ids(self, text: str) -> list[int]:
+        """The ids of a text that nothing follows: those of a prompt, and EOS behind them where the file asks for it."""
+        ids = self.prompt_ids(text)
+        eos_id = self.eos_id if self.vocabulary.add_eos else None
+        return ids if eos_id is None or ids[-1:] == [eos_id] else [*ids, eos_id]
+
     def encode_guarded(self, prompt: GuardedText) -> list[int]:
         """The ids of a rendered chat: markers of the template are tokens, those in message content stay text.
 

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fucina.models.blocks.shape import DecoderShape
 from fucina.models.blocks.weights import DecoderWeights, LayerWeights
 from fucina.models.tensors import Affine
+from fucina.ops.batch import Batch
 from fucina.ops.seam import AttentionSpec, BoundOp, Gate, Ops, Projection, RmsNorm, Slab
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
 class BoundDecoder:
-    """A tape, and where its logits (rows wanted, vocab) appear."""
+    """A tape and where its logits (rows wanted, vocab) appear.
+
+    `hidden_tape` ends with the last norm instead, added to `hidden` (rows, d_model).
+    """
 
     tape: tuple[BoundOp, ...]
     logits: Slab
+    hidden_tape: tuple[BoundOp, ...]
+    hidden: Slab
+
+    def run_hidden(self, ops: Ops, batch: Batch) -> NDArray[np.float32]:
+        """Compute the hidden states behind the last norm, (batch.n_rows, d_model) f32, borrowed. Raises ShapeError."""
+        n_rows = min(batch.n_rows, ops.max_rows)  # too many rows are the backend's to refuse
+        hidden = self.hidden.array(n_rows)
+        hidden.fill(0.0)
+        ops.run(self.hidden_tape, batch)
+        return hidden
 
 
 def slab_widths(shape: DecoderShape) -> dict[str, int]:
@@ -23,7 +42,7 @@ def slab_widths(shape: DecoderShape) -> dict[str, int]:
     size = shape.dimensions
     wide, narrow = size.heads * size.d_head, size.kv_heads * size.d_head
     widths = {"x": size.d_model, "q": wide, "k": narrow, "v": narrow, "attended": wide}
-    widths |= {"gate": size.d_ff, "up": size.d_ff, "logits": size.vocab}
+    widths |= {"gate": size.d_ff, "up": size.d_ff, "hidden": size.d_model, "logits": size.vocab}
     widths |= {f"angles{i}": size.d_rotary for i in range(len(shape.ropes))}
     return widths | ({"branch": size.d_model} if shape.post_norms else {})
 
@@ -37,8 +56,9 @@ def bind_decoder(shape: DecoderShape, weights: DecoderWeights, ops: Ops) -> Boun
     for layer, layer_weights in enumerate(weights.layers):
         tape += _bind_attention(shape, layer, layer_weights, ops, slabs)
         tape += _bind_feed_forward(shape, layer, layer_weights, ops, slabs)
-    tape.append(ops.head("head", slabs["x"], weights.output_norm, weights.head, slabs["logits"]))
-    return BoundDecoder(tuple(tape), slabs["logits"])
+    head = ops.head("head", slabs["x"], weights.output_norm, weights.head, slabs["logits"])
+    last_norm = ops.add_norm("output_norm", slabs["hidden"], slabs["x"], weights.output_norm)
+    return BoundDecoder((*tape, head), slabs["logits"], (*tape, last_norm), slabs["hidden"])
 
 
 def _bind_attention(

@@ -1,0 +1,86 @@
+"""Failures as HTTP knows them: a status, what was wrong, and which field of the request it was."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from fucina.errors import (
+    CapacityError,
+    Closed,
+    ConfigError,
+    ConstraintError,
+    ContextFull,
+    DeadlineExceeded,
+    FucinaError,
+    TemplateError,
+)
+
+
+class ApiError(Exception):
+    """A request that gets no answer. `param` is the field at fault, `retry_after` seconds to wait for the next try."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.param, self.retry_after = status, message, code, param, retry_after
+
+
+def as_api_error(error: BaseException) -> ApiError:
+    """What HTTP says of a failure. What nobody foresaw is told as such, without its details."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, ValidationError):
+        return invalid(error)
+    if isinstance(error, ContextFull):
+        return ApiError(400, str(error), code="context_length_exceeded", param="messages")
+    if isinstance(error, ConfigError):
+        return ApiError(400, str(error), code="invalid_value", param=error.option)
+    if isinstance(error, TemplateError):
+        return ApiError(400, str(error), code="template_refused", param="messages")
+    if isinstance(error, ConstraintError):
+        return ApiError(400, str(error), code="invalid_constraint")
+    if isinstance(error, DeadlineExceeded):
+        return ApiError(504, str(error), code="deadline_exceeded")
+    if isinstance(error, CapacityError):
+        return ApiError(503, str(error), code="no_memory", retry_after=5)
+    if isinstance(error, Closed):
+        return ApiError(
+            503, "the server is about to end: ask again when it is back", code="shutting_down", retry_after=5
+        )
+    if isinstance(error, FucinaError):
+        return ApiError(400, str(error), code="refused")
+    return ApiError(500, "this is a bug in the server: its log has the details", code="internal_error")
+
+
+def invalid(error: ValidationError) -> ApiError:
+    """The first thing that is wrong with a body."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    param = field_path(first["loc"]) or None
+    kind = first["type"]
+    if kind == "json_invalid":
+        return ApiError(400, f"the body is no JSON: {first['msg']}", code="invalid_json")
+    if kind == "extra_forbidden":
+        return ApiError(
+            400, f"there is no field '{param}': it is none that this server knows", code="unknown_field", param=param
+        )
+    if kind == "missing":
+        return ApiError(400, f"the field '{param}' is missing", code="missing_field", param=param)
+    return ApiError(400, f"{param or 'the body'}: {first['msg']}", code="invalid_value", param=param)
+
+
+def field_path(loc: tuple[int | str, ...]) -> str:
+    """A place in a body as OpenAI writes it: messages[0].content."""
+    path = ""
+    for step in loc:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif step.isidentifier():
+            path += f".{step}" if path else step
+    return path

@@ -1,0 +1,55 @@
+"""Messages of OpenAI's chat as a chat template takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fucina.engine.wording import Message
+from fucina.server.failures import ApiError
+from fucina.server.wire.chat import (
+    AssistantMessage,
+    ChatMessage,
+    OtherPart,
+    RefusalPart,
+    TextPart,
+    ToolMessage,
+)
+
+
+def chat_messages(messages: Sequence[ChatMessage]) -> list[Message]:
+    """The messages, with nothing in them but roles, texts and calls. Raises ApiError for what is no text."""
+    return [_message(message, i) for i, message in enumerate(messages)]
+
+
+def _message(message: ChatMessage, i: int) -> dict[str, object]:
+    role = "system" if message.role == "developer" else message.role
+    written: dict[str, object] = {"role": role, "content": _text(message.content, i)}
+    if message.name is not None:
+        written["name"] = message.name
+    if isinstance(message, ToolMessage):
+        written["tool_call_id"] = message.tool_call_id
+    elif isinstance(message, AssistantMessage):
+        reasoning = message.reasoning_content if message.reasoning_content is not None else message.reasoning
+        if reasoning is not None:
+            written["reasoning_content"] = reasoning
+        if message.refusal is not None and not written["content"]:
+            written["content"] = message.refusal
+        if message.tool_calls:
+            written["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": call.function.model_dump()}
+                for call in message.tool_calls
+            ]
+    return written
+
+
+def _text(content: str | Sequence[TextPart | RefusalPart | OtherPart] | None, i: int) -> str:
+    """Content as one text; its parts are lines of it."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for j, part in enumerate(content):
+        if isinstance(part, OtherPart):
+            where = f"messages[{i}].content[{j}]"
+            raise ApiError(501, f"{where}: models here read text, no '{part.type}'", code="unsupported", param=where)
+        texts.append(part.refusal if isinstance(part, RefusalPart) else part.text)
+    return "\n".join(texts)

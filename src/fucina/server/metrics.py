@@ -1,0 +1,94 @@
+"""What Prometheus may know: no prompts, no names, only numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fucina.engine.counters import Counters
+from fucina.engine.model import Model
+
+#: What `/metrics` answers with.
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_INTER_TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 5)
+
+#: Counters of the engine, as they are called here.
+_ENGINE_COUNTERS = {
+    "passes": "Forward passes.",
+    "rows": "Rows of all passes.",
+    "tokens": "Tokens given.",
+    "prompt_tokens": "Prompt tokens, cached ones included.",
+    "cached_tokens": "Prompt tokens that were in the cache.",
+    "drafted": "Drafted tokens verified.",
+    "accepted": "Drafted tokens found right.",
+    "preemptions": "Times a request gave its memory to others.",
+    "failed_passes": "Passes that failed.",
+    "masks": "Masks of constraints.",
+    "mask_s": "Seconds that masks took.",
+    "mask_wait_s": "Seconds that steps waited for masks.",
+}
+
+
+class Metrics:
+    """Counters and histograms of one server."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = Counter(
+            "fucina_http_requests", "Requests by path and status.", ["path", "status"], registry=self._registry
+        )
+        self.first_token = Histogram(
+            "fucina_first_token_seconds",
+            "From a request's arrival to its first token.",
+            buckets=_FIRST_TOKEN_S,
+            registry=self._registry,
+        )
+        self.inter_token = Histogram(
+            "fucina_inter_token_seconds",
+            "Between the tokens of an answer, as the reader got them.",
+            buckets=_INTER_TOKEN_S,
+            registry=self._registry,
+        )
+        self.queue = Histogram(
+            "fucina_queue_seconds",
+            "From submission to the first pass.",
+            buckets=_FIRST_TOKEN_S,
+            registry=self._registry,
+        )
+        self.live = Gauge("fucina_live_requests", "Requests that wait or run.", registry=self._registry)
+
+    def watch(self, model: Model) -> None:
+        """Tell of the model's counters too."""
+        self._registry.register(_EngineCollector(model))
+
+    def text(self) -> bytes:
+        """All of it, in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _EngineCollector(Collector):
+    """The engine's counters, read when they are asked for."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: registering must not wait for the engine."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """The counters as they are now."""
+        counters: Counters = self._model.counters
+        for name, text in _ENGINE_COUNTERS.items():
+            metric = CounterMetricFamily(f"fucina_{name}", text)
+            metric.add_metric([], getattr(counters, name))
+            yield metric
+        finished = CounterMetricFamily("fucina_finished", "Answers by how they ended.", labels=["reason"])
+        for reason, n in counters.finished.items():
+            finished.add_metric([reason], n)
+        yield finished

@@ -1,0 +1,1 @@
+"""What the server does for each path, one file a dialect."""
