@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.params import SamplingParams
@@ -31,7 +32,7 @@ class Question:
 
     prompt: Prompt | None = None
     messages: Sequence[Message] = ()
-    variables: Mapping[str, object] | None = None
+    variables: Mapping[str, Any] | None = None
     params: SamplingParams
     form: tuple[str, Constraint] | None = None
     bias: Mapping[int, float] | None = None
