@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -45,13 +45,22 @@ def running(state: ServerState) -> Iterator[str]:
         thread.join(10)
 
 
-def scripted_state(script: Script, options: ServerOptions | None = None) -> ServerState:
+@dataclass(frozen=True)
+class Served:
+    """A server over a scripted model."""
+
+    address: str
+    state: ServerState
+    scripted: ScriptedModel
+
+
+def scripted_state(script: Script, options: ServerOptions, context: int) -> tuple[ServerState, ScriptedModel]:
     """A server's state over a model that says what the script says."""
-    options = options or ServerOptions()
-    model = Model(ScriptedModel(script=script), ByteTokenizer(), EngineConfig(max_running=options.parallel))
+    scripted = ScriptedModel(script=script, context_length=context)
+    model = Model(scripted, ByteTokenizer(), EngineConfig(max_running=options.parallel))
     state = ServerState(options)
     state.ready(Loaded(("scripted", "alias"), Path("scripted.gguf"), model, model.service(), FACTS))
-    return state
+    return state, scripted
 
 
 def close(state: ServerState) -> None:
@@ -62,20 +71,22 @@ def close(state: ServerState) -> None:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., str]]:
-    """Start a server over a script: `serve(script, parallel=2)` gives its address."""
-    ends: list[Callable[[], None]] = []
+def served() -> Iterator[Callable[..., Served]]:
+    """Start a server over a script: `served(script, context=512, parallel=2)`."""
+    with ExitStack() as ends:
 
-    def start(script: Script, **options: object) -> str:
-        state = scripted_state(script, replace(ServerOptions(), **options))  # type: ignore[arg-type]
-        context = running(state)
-        address = context.__enter__()
-        ends.append(lambda: (context.__exit__(None, None, None), close(state))[0])
-        return address
+        def start(script: Script, *, context: int = 512, **options: object) -> Served:
+            state, scripted = scripted_state(script, replace(ServerOptions(), **options), context)  # type: ignore[arg-type]
+            ends.callback(close, state)
+            return Served(ends.enter_context(running(state)), state, scripted)
 
-    yield start
-    for end in reversed(ends):
-        end()
+        yield start
+
+
+@pytest.fixture
+def serve(served: Callable[..., Served]) -> Callable[..., str]:
+    """The same, giving the address only."""
+    return lambda script, **options: served(script, **options).address
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,11 @@ from fucina.decoding.grammar.compiler import Compiler
 from fucina.decoding.grammar.vocabulary import GrammarVocabulary
 from fucina.engine.model import Model
 from fucina.errors import ConfigError, TemplateError
+from fucina.server.deltas import CallArguments, CallStart
 from fucina.server.tools.definition import Tool, ToolChoice, ToolUse
 from fucina.server.tools.formats import call_format, hidden_markers
 from fucina.server.tools.hermes import HermesFormat, WrittenHermesFormat
 from fucina.server.tools.llama import LlamaFormat
-from fucina.server.tools.parser import CallArguments, CallStart
 from fucina.testing.byte_tokenizer import ByteTokenizer
 from fucina.text.template import ChatTemplate
 
@@ -207,7 +207,7 @@ def test_forced_calls_fit_their_schemas(smollm2_model: Model) -> None:
         assert 1 <= len(starts) <= (16 if use.parallel else 1)
         for start in starts:
             tool = next(tool for tool in use.callable if tool.name == start.name)
-            written = "".join(p.text for p in pieces if isinstance(p, CallArguments) and p.index == start.index)
+            written = "".join(p.text for p in pieces if isinstance(p, CallArguments) and p.call == start.call)
             jsonschema.validate(json.loads(written), dict(tool.parameters or {}))
         assert len(pieces) == sum(isinstance(piece, CallStart | CallArguments) for piece in pieces)
 

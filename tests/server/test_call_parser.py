@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fucina.server.deltas import CallArguments, CallStart, TextDelta
 from fucina.server.tools.hermes import HermesParser
 from fucina.server.tools.llama import LlamaParser
-from fucina.server.tools.parser import CallArguments, CallParser, CallStart, Piece, TextDelta, new_call_id
+from fucina.server.tools.parser import CallParser, Piece, new_call_id
 
 NAMES = ("now", "get_weather")
 NOW = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
@@ -36,10 +37,10 @@ def joined(pieces: Iterable[Piece]) -> Parsed:
             assert piece.text
             text += piece.text
         elif isinstance(piece, CallStart):
-            assert piece.index == len(calls)
+            assert piece.call == len(calls)
             calls.append([piece.name, ""])
         else:
-            assert piece.index == len(calls) - 1
+            assert piece.call == len(calls) - 1
             calls[-1][1] += piece.text
     return text, [(name, arguments) for name, arguments in calls]
 

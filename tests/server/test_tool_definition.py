@@ -45,6 +45,13 @@ def test_a_call_cannot_be_forced_without_its_tool(choice: ToolChoice) -> None:
     assert refused.value.option == "tool_choice"
 
 
+@pytest.mark.parametrize("given", [("some", None), ("named", None), ("auto", "f"), ("named", 3)])
+def test_a_choice_is_one_of_four(given: Any) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ToolChoice(*given)
+    assert refused.value.option == "tool_choice"
+
+
 def test_what_is_offered_and_what_may_be_called() -> None:
     f, g = Tool("f"), Tool("g", strict=True)
     assert ToolUse((f, g)).callable == (f, g)

@@ -13,7 +13,7 @@ from fucina.engine.events import FinishEvent, TokenEvent
 from fucina.engine.request import Request
 from fucina.engine.service import Ticket
 from fucina.server.deltas import CallArguments, CallStart, Delta, ReasoningDelta, TextDelta
-from fucina.server.failures import as_api_error
+from fucina.server.failures import ApiError, as_api_error
 from fucina.server.inbox import Inbox
 from fucina.server.question import Question
 from fucina.server.reading import ChoiceReader
@@ -106,8 +106,14 @@ class Answer:
             letters = await self._inbox.take()
             for first in {choice - choice % self._n_each for choice, _ in letters}:
                 self._submit(range(first, first + self._n_each))
-            self._observe(letters)
-            yield [Step(choice, self._readers[choice].read(event), event) for choice, event in letters]
+            failure = self._observe(letters)
+            yield [
+                Step(choice, self._readers[choice].read(event), event)
+                for choice, event in letters
+                if failure is None or isinstance(event, TokenEvent)
+            ]
+            if failure is not None:
+                raise failure
 
     def _submit(self, choices: Iterable[int]) -> None:
         """Begin those of them that have not begun."""
@@ -117,9 +123,9 @@ class Answer:
                 self._inbox.watch(self._tickets[choice])
                 self._n_open += 1
 
-    def _observe(self, letters: Sequence[tuple[int, TokenEvent | FinishEvent]]) -> None:
-        """Count for the metrics. Raises ApiError."""
-        metrics, now = self._state.metrics, perf_counter()
+    def _observe(self, letters: Sequence[tuple[int, TokenEvent | FinishEvent]]) -> ApiError | None:
+        """Count for the metrics; give the failure in which a choice ended."""
+        metrics, now, failure = self._state.metrics, perf_counter(), None
         for choice, event in letters:
             if isinstance(event, TokenEvent):
                 heard = self._heard_s[choice]
@@ -132,7 +138,8 @@ class Answer:
             self._n_open -= 1
             metrics.queue.observe(event.timings.queue_s)
             if event.error is not None:
-                raise as_api_error(event.error) from event.error
+                failure = as_api_error(event.error)
+        return failure
 
 
 @asynccontextmanager

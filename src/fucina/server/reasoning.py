@@ -11,7 +11,7 @@ from fucina.errors import ConfigError, TemplateError
 from fucina.text.template import ChatTemplate
 
 #: What clients may say of how much a model should think.
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _TEMPLATE_EFFORTS = ("low", "medium", "high")
 
 

@@ -320,3 +320,13 @@ def test_only_objects_with_other_keys_are_watched(byte_grammars: Any) -> None:
         assert isinstance(byte_grammars.compiler.matcher(constraint), GrammarMatcher)
     assert isinstance(byte_grammars.compiler.matcher(Constraint.any_json()), UniqueKeysMatcher)
     assert isinstance(byte_grammars.compiler.matcher(Constraint.json_schema(FEW)), KeysLeftMatcher)
+
+
+def test_keys_stay_unique_in_json_within_other_text() -> None:
+    grammar = 'start: "<call>\\n" object ("; " object)? "\\n</call>"\nobject: %json {"type": "object"}'
+    compiler = Compiler(GrammarVocabulary(ByteTokenizer()))
+    text = b'<call>\n{"a": {"a": 1}, "b": 2}; {"a": [{"a": 1}], "a'
+    watched, free = (compiler.matcher(make(grammar)) for make in (Constraint.json_lark, Constraint.lark))
+    assert watched.valid_prefix_len(text + b'"') == len(text)
+    assert free.valid_prefix_len(text + b'"') == len(text) + 1
+    assert watched.valid_prefix_len(text + b'b": 1}\n</call>') == len(text) + 14

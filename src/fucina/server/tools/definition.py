@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from fucina.decoding.grammar.schema import canonical_schema
 from fucina.errors import ConfigError, ConstraintError
@@ -64,10 +64,16 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """Which tools an answer may or must call. `name` belongs to the mode named, and only to that."""
+    """Which tools an answer may or must call. `name` belongs to the mode named only. Raises ConfigError."""
 
     mode: Mode = "auto"
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise ConfigError("tool_choice", got=self.mode, expected=f"one of {', '.join(get_args(Mode))}")
+        if (self.mode == "named") != isinstance(self.name, str):
+            raise ConfigError("tool_choice", got=self.name, expected="a name where one is asked for, and only there")
 
     @classmethod
     def named(cls, name: str) -> ToolChoice:

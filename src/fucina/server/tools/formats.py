@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fucina.decoding.grammar.constraint import Constraint
@@ -12,7 +12,7 @@ from fucina.errors import TemplateError
 from fucina.server.tools.definition import Tool, ToolUse
 from fucina.server.tools.hermes import HermesFormat, WrittenHermesFormat
 from fucina.server.tools.llama import LlamaFormat
-from fucina.server.tools.parser import CallParser
+from fucina.server.tools.parser import CallParser, new_call_id
 from fucina.text.template import ChatTemplate
 
 _PROBE = "fucina_probe"
@@ -33,8 +33,8 @@ class CallFormat(Protocol):
     def constraint(self, use: ToolUse) -> Constraint | None:
         """Give what holds an answer to its tools: None where the model may write what it likes. Raises ConfigError."""
 
-    def parser(self, use: ToolUse) -> CallParser:
-        """Start to read an answer."""
+    def parser(self, use: ToolUse, new_id: Callable[[], str] = new_call_id) -> CallParser:
+        """Start to read an answer; `new_id` gives each call its id."""
 
 
 def call_format(template: ChatTemplate | None) -> CallFormat:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.engine.wording import Message
@@ -11,7 +11,7 @@ from fucina.server.tools.definition import Tool, ToolUse
 from fucina.server.tools.grammars import MAX_CALLS, functions, json_lark, lark, literal, text_without
 from fucina.server.tools.history import calls_of, text_of, with_mappings
 from fucina.server.tools.json_objects import SPACE
-from fucina.server.tools.parser import CallParser
+from fucina.server.tools.parser import CallParser, new_call_id
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 
@@ -59,10 +59,10 @@ class HermesFormat:
             rules,
         )
 
-    def parser(self, use: ToolUse) -> CallParser:
+    def parser(self, use: ToolUse, new_id: Callable[[], str] = new_call_id) -> CallParser:
         """Start to read an answer."""
         names = [tool.name for tool in use.callable]
-        return HermesParser(names, is_forced=use.choice.is_forced, parallel=use.parallel)
+        return HermesParser(names, is_forced=use.choice.is_forced, parallel=use.parallel, new_id=new_id)
 
 
 class WrittenHermesFormat(HermesFormat):

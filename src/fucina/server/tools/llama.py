@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.engine.wording import Message
@@ -11,7 +11,7 @@ from fucina.server.tools.definition import Tool, ToolUse
 from fucina.server.tools.grammars import functions, json_lark, lark
 from fucina.server.tools.history import with_mappings
 from fucina.server.tools.json_objects import SPACE
-from fucina.server.tools.parser import CallParser
+from fucina.server.tools.parser import CallParser, new_call_id
 
 _TAG = "<|python_tag|>"
 _BEGINNINGS = tuple(f'{{"{name}"' for name in ("name", "type", "parameters", "arguments"))
@@ -44,10 +44,10 @@ class LlamaFormat:
         # what begins like an object is a call
         return lark("start: TEXT? | function", r"TEXT: /[ \t\r\n]*([^{ \t\r\n](.|\n)*)?/", rules)
 
-    def parser(self, use: ToolUse) -> CallParser:
+    def parser(self, use: ToolUse, new_id: Callable[[], str] = new_call_id) -> CallParser:
         """Start to read an answer."""
         names = [tool.name for tool in use.callable]
-        return LlamaParser(names, is_forced=use.choice.is_forced, parallel=use.parallel)
+        return LlamaParser(names, is_forced=use.choice.is_forced, parallel=use.parallel, new_id=new_id)
 
 
 def _one_call_each(messages: Sequence[Message]) -> list[Message]:

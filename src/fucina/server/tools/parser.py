@@ -10,35 +10,10 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
 
+from fucina.server.deltas import CallArguments, CallStart, TextDelta
 from fucina.server.tools.json_objects import SPACE, ObjectScan, members
-
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """More of the text of an answer."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallStart:
-    """A call begins. `index` counts the calls of an answer from 0."""
-
-    index: int
-    id: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallArguments:
-    """More of the JSON text of a call's arguments."""
-
-    index: int
-    text: str
-
 
 Piece = TextDelta | CallStart | CallArguments
 
