@@ -24,9 +24,11 @@ class FieldRow(NamedTuple):
 
 
 def rows(part: type[BaseModel]) -> list[FieldRow]:
-    """A row for each field of a request or of a part of one."""
+    """A row for each field of a request or of a part of one: first what must be given, last what is refused."""
     schema = part.model_json_schema()
-    return [_row(part, schema, name, policy) for name, policy in policies(part)]
+    found = [_row(part, schema, name, policy) for name, policy in policies(part)]
+    order = list(WORDS.values())
+    return sorted(found, key=lambda row: (not row.is_required, order.index(row.what)))
 
 
 def parts(request: type[BaseModel]) -> list[type[BaseModel]]:
