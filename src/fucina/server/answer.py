@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import NamedTuple
 
-from fucina.engine.events import FinishEvent, TokenEvent
+from fucina.engine.events import Event, FinishEvent, TokenEvent
 from fucina.engine.request import Request
 from fucina.engine.service import Ticket
 from fucina.server.deltas import CallArguments, CallStart, Delta, ReasoningDelta, TextDelta
@@ -83,6 +83,11 @@ class Answer:
         self._asked_s = perf_counter()
         self._heard_s: list[float | None] = [None] * len(requests)
 
+    @property
+    def n_reasoning(self) -> int:
+        """Tokens of thoughts so far, of all choices."""
+        return sum(reader.n_reasoning for reader in self._readers)
+
     async def __aenter__(self) -> Answer:
         return self
 
@@ -103,12 +108,19 @@ class Answer:
                 self._submit(self._requests[len(self._tickets) :])
             failure = self._observe(letters)
             yield [
-                Step(choice, self._readers[choice].read(event), event)
+                self._step(choice, event)
                 for choice, event in letters
                 if failure is None or isinstance(event, TokenEvent)
             ]
             if failure is not None:
                 raise failure
+
+    def _step(self, choice: int, event: Event) -> Step:
+        reader = self._readers[choice]
+        step = Step(choice, reader.read(event), event)
+        if reader.is_complete and isinstance(event, TokenEvent):
+            self._tickets[choice].cancel()
+        return step
 
     def _submit(self, requests: Sequence[Request]) -> None:
         loaded = self._state.require()
@@ -143,14 +155,14 @@ async def answering(state: ServerState, n: int, ask: Callable[[], Question]) -> 
 
     `ask` makes the question, beside the event loop: a form may take its time. Raises ApiError.
     """
-    model = state.require().model
+    loaded = state.require()
     with state.place(n):
         try:
             question = await asyncio.to_thread(ask)
-            requests = await asyncio.to_thread(question.requests, model)
+            requests = await asyncio.to_thread(question.requests, loaded)
         except Exception as error:
             raise as_api_error(error) from error
-        readers = [question.reader() for _ in requests]
+        readers = [question.reader(loaded, request.prompt_ids) for request in requests]
         async with Answer(state, requests, readers) as answer:
             yield answer
 
