@@ -14,6 +14,7 @@ import uvicorn
 from fucina.engine.engine import EngineConfig
 from fucina.engine.model import Model
 from fucina.server.app import make_app
+from fucina.server.manners import manners_of
 from fucina.server.options import ServerOptions
 from fucina.server.state import Loaded, ModelFacts, ServerState
 from fucina.testing.byte_tokenizer import EOS, ByteTokenizer
@@ -28,7 +29,7 @@ def main() -> None:
     options = ServerOptions(port=parser.parse_args().port)
     model = Model(ScriptedModel(script=said), ByteTokenizer(), EngineConfig(max_running=options.parallel))
     state = ServerState(options)
-    loaded = Loaded(("scripted",), Path("scripted.gguf"), model, model.service(), FACTS)
+    loaded = Loaded(("scripted",), Path("scripted.gguf"), model, model.service(), FACTS, manners_of(model))
     state.ready(loaded)
     try:
         uvicorn.run(make_app(state), port=options.port, log_level="warning")

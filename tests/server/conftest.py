@@ -16,6 +16,7 @@ from fucina.engine.engine import EngineConfig
 from fucina.engine.model import Model
 from fucina.server.app import make_app
 from fucina.server.loading import loaded_model
+from fucina.server.manners import manners_of
 from fucina.server.options import ServerOptions
 from fucina.server.state import Loaded, ModelFacts, ServerState
 from fucina.testing.byte_tokenizer import ByteTokenizer
@@ -59,7 +60,7 @@ def scripted_state(script: Script, options: ServerOptions, context: int) -> tupl
     scripted = ScriptedModel(script=script, context_length=context)
     model = Model(scripted, ByteTokenizer(), EngineConfig(max_running=options.parallel))
     state = ServerState(options)
-    state.ready(Loaded(("scripted", "alias"), Path("scripted.gguf"), model, model.service(), FACTS))
+    state.ready(Loaded(("scripted", "alias"), Path("scripted.gguf"), model, model.service(), FACTS, manners_of(model)))
     return state, scripted
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import NamedTuple
 
-from fucina.engine.events import FinishEvent, TokenEvent
+from fucina.engine.events import Event, FinishEvent, TokenEvent
 from fucina.engine.request import Request
 from fucina.engine.service import Ticket
 from fucina.server.deltas import CallArguments, CallStart, Delta, ReasoningDelta, TextDelta
@@ -88,6 +88,11 @@ class Answer:
         self._asked_s = perf_counter()
         self._heard_s: list[float | None] = [None] * len(requests)
 
+    @property
+    def n_reasoning(self) -> int:
+        """Tokens of thoughts so far, of all choices."""
+        return sum(reader.n_reasoning for reader in self._readers)
+
     async def __aenter__(self) -> Answer:
         return self
 
@@ -108,12 +113,19 @@ class Answer:
                 self._submit(range(first, first + self._n_each))
             failure = self._observe(letters)
             yield [
-                Step(choice, self._readers[choice].read(event), event)
+                self._step(choice, event)
                 for choice, event in letters
                 if failure is None or isinstance(event, TokenEvent)
             ]
             if failure is not None:
                 raise failure
+
+    def _step(self, choice: int, event: Event) -> Step:
+        reader = self._readers[choice]
+        step = Step(choice, reader.read(event), event)
+        if reader.is_complete and isinstance(event, TokenEvent):
+            self._tickets[choice].cancel()
+        return step
 
     def _submit(self, choices: Iterable[int]) -> None:
         """Begin those of them that have not begun."""
@@ -151,16 +163,20 @@ async def answering(
     `ask` makes the question, or several of as many choices each, beside the event loop: a form may take its time.
     Raises ApiError.
     """
-    model = state.require().model
+    loaded = state.require()
     with state.place(n):
         try:
             asked = await asyncio.to_thread(ask)
             questions = [asked] if isinstance(asked, Question) else asked
-            made = [await asyncio.to_thread(question.requests, model) for question in questions]
+            made = [await asyncio.to_thread(question.requests, loaded) for question in questions]
         except Exception as error:
             raise as_api_error(error) from error
         requests = [request for one in made for request in one]
-        readers = [question.reader() for question, one in zip(questions, made, strict=True) for _ in one]
+        readers = [
+            question.reader(loaded, request.prompt_ids)
+            for question, one in zip(questions, made, strict=True)
+            for request in one
+        ]
         async with Answer(state, requests, readers, len(made[0])) as answer:
             yield answer
 

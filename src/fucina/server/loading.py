@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fucina.engine.model import Model
 from fucina.models.fingerprint import model_fingerprint
+from fucina.server.manners import manners_of
 from fucina.server.state import Loaded, ModelFacts
 from fucina.storage.gguf import open_gguf
 
@@ -17,7 +18,7 @@ def loaded_model(open_model: Callable[[], Model], path: Path, names: tuple[str, 
     facts = file_facts(path)
     model = open_model()
     model.constraints.prepare()
-    return Loaded(names, path, model, model.service(), facts)
+    return Loaded(names, path, model, model.service(), facts, manners_of(model))
 
 
 def file_facts(path: Path) -> ModelFacts:

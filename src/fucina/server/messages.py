@@ -1,4 +1,4 @@
-"""Messages of OpenAI's chat as a chat template takes them."""
+"""Messages and tools of OpenAI's chat as the rest of the server takes them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 from fucina.engine.wording import Message
 from fucina.server.failures import ApiError
+from fucina.server.tools.definition import Tool, ToolChoice, ToolUse
 from fucina.server.wire.chat import (
     AssistantMessage,
     ChatMessage,
+    ChatRequest,
+    NamedChoice,
     OtherPart,
     RefusalPart,
     TextPart,
+    ToolDefinition,
     ToolMessage,
 )
 
@@ -53,3 +57,27 @@ def _text(content: str | Sequence[TextPart | RefusalPart | OtherPart] | None, i:
             raise ApiError(501, f"{where}: models here read text, no '{part.type}'", code="unsupported", param=where)
         texts.append(part.refusal if isinstance(part, RefusalPart) else part.text)
     return "\n".join(texts)
+
+
+def tool_use(body: ChatRequest) -> ToolUse:
+    """What a request says of tools. Raises ConfigError."""
+    choice = body.tool_choice
+    if isinstance(choice, NamedChoice):
+        chosen = ToolChoice.named(choice.function.name)
+    else:
+        chosen = ToolChoice(choice if choice is not None else "auto")
+    return ToolUse(tools_of(body.tools), chosen, body.parallel_tool_calls is not False)
+
+
+def tools_of(definitions: Sequence[ToolDefinition] | None) -> tuple[Tool, ...]:
+    """The tools that a request offers. Raises ConfigError."""
+    return tuple(
+        Tool(
+            tool.function.name,
+            tool.function.description,
+            tool.function.parameters,
+            bool(tool.function.strict),
+            path=f"tools[{i}].function",
+        )
+        for i, tool in enumerate(definitions or ())
+    )

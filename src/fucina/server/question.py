@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.params import SamplingParams
@@ -19,20 +18,25 @@ from fucina.engine.wording import Message
 from fucina.errors import ConstraintError
 from fucina.server.failures import ApiError
 from fucina.server.reading import ChoiceReader
+from fucina.server.reasoning import ReasoningSplitter
+from fucina.server.state import Loaded
+from fucina.server.tools.definition import ToolUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """Either a `prompt` or `messages`, and how the answer is to be.
 
-    `form` is what the answer must look like, with the field that asks for it. `references` are texts that the answer
-    may quote. `variables` go to the chat template. `n` answers are given, each
-    with the seed after the one before.
+    `form` is what the answer must look like, with the field that asks for it. `effort` and `thinking` say how much the
+    model should think, where it can be told. `references` are texts that the answer may quote. `n` answers are given,
+    each with the seed after the one before.
     """
 
     prompt: Prompt | None = None
     messages: Sequence[Message] = ()
-    variables: Mapping[str, Any] | None = None
+    tools: ToolUse = field(default_factory=ToolUse)
+    effort: str | None = None
+    thinking: bool | None = None
     params: SamplingParams
     form: tuple[str, Constraint] | None = None
     bias: Mapping[int, float] | None = None
@@ -42,36 +46,60 @@ class Question:
     cache_salt: str = ""
     deadline_s: float | None = None
 
-    def requests(self, model: Model) -> list[Request]:
+    def requests(self, loaded: Loaded) -> list[Request]:
         """What the engine computes. Takes as long as template, tokenizer and grammar do.
 
         Raises ApiError for a form that cannot be honoured, and what template and engine raise.
         """
+        model, form = loaded.model, self._form(loaded)
         prompt = self.prompt
         if prompt is None:
-            prompt = model.speech.chat_ids(self.messages, **(self.variables or {}))
+            prompt = self._chat_ids(loaded)
         elif isinstance(prompt, str):
             prompt = model.speech.prompt_ids(prompt)
         try:
-            return [self._request(model, prompt, i) for i in range(self.n)]
+            return [self._request(model, prompt, i, form[1] if form is not None else None) for i in range(self.n)]
         except ConstraintError as error:
-            param = self.form[0] if self.form is not None else None
+            param = form[0] if form is not None else None
             raise ApiError(400, str(error), code="invalid_constraint", param=param) from error
 
-    def _request(self, model: Model, prompt: Prompt, i: int) -> Request:
+    def _form(self, loaded: Loaded) -> tuple[str, Constraint] | None:
+        """What the answer must look like, its calls included. Raises ApiError and ConfigError."""
+        if not self.tools.offered:
+            return self.form
+        if self.form is not None:
+            message = f"'{self.form[0]}' beside tools that may be called: ask for either of them"
+            raise ApiError(501, message, code="unsupported", param=self.form[0])
+        calls = loaded.manners.format.constraint(self.tools)
+        return None if calls is None else ("tools", calls)
+
+    def _chat_ids(self, loaded: Loaded) -> list[int]:
+        offered = self.tools.offered
+        messages, told = loaded.manners.prompt(self.messages, offered, effort=self.effort, thinking=self.thinking)
+        return loaded.model.speech.chat_ids(messages, **told)
+
+    def _request(self, model: Model, prompt: Prompt, i: int, constraint: Constraint | None) -> Request:
         return model.request(
             prompt,
             self._params(i),
-            constraint=self.form[1] if self.form is not None else None,
+            constraint=constraint,
             processor=self._processor(model),
             references=self.references,
             cache_salt=self.cache_salt,
             deadline_s=self.deadline_s,
         )
 
-    def reader(self) -> ChoiceReader:
+    def reader(self, loaded: Loaded, prompt_ids: Sequence[int]) -> ChoiceReader:
         """What reads one of its answers."""
-        return ChoiceReader()
+        if self.prompt is not None:
+            return ChoiceReader()
+        model, manners = loaded.model, loaded.manners
+        thinking = model.constraints.thinking(prompt_ids)
+        return ChoiceReader(
+            None if thinking is None else ReasoningSplitter(thinking, model.tokenizer),
+            manners.format.parser(self.tools) if self.tools.offered else None,
+            manners.hidden,
+        )
 
     def _params(self, i: int) -> SamplingParams:
         seed = self.params.seed

@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fucina.engine.events import Event, FinishEvent, TokenEvent
 from fucina.engine.model import Model
-from fucina.server.deltas import Delta, TextDelta
+from fucina.server.deltas import Delta, ReasoningDelta, TextDelta
+from fucina.server.reasoning import ReasoningSplitter
+from fucina.server.tools.parser import CallParser
 
 #: What JSON has for a probability of nothing.
 LEAST_LOGPROB = -9999.0
 
 
 class ChoiceReader:
-    """Turns the events of one choice into what they say."""
+    """Turns the events of one choice into what they say: its thoughts, its text, its calls."""
+
+    def __init__(
+        self,
+        splitter: ReasoningSplitter | None = None,
+        parser: CallParser | None = None,
+        hidden: Mapping[int, str] | None = None,
+    ) -> None:
+        """`hidden`: tokens that stand for a marker of a call and are in no text."""
+        self._splitter, self._parser, self._hidden = splitter, parser, hidden or {}
+
+    @property
+    def n_reasoning(self) -> int:
+        """Tokens of thoughts so far."""
+        return self._splitter.n_tokens if self._splitter is not None else 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the one call that is wanted is there, so that nothing else will be."""
+        return self._parser is not None and self._parser.is_complete
 
     def read(self, event: Event) -> list[Delta]:
         """What became certain with an event."""
-        return [TextDelta(event.text)] if event.text else []
+        deltas: list[Delta] = []
+        text = event.text
+        if self._splitter is not None:
+            splitter = self._splitter
+            split = splitter.feed(event.token, text) if isinstance(event, TokenEvent) else splitter.flush(text)
+            if split.reasoning:
+                deltas.append(ReasoningDelta(split.reasoning))
+            text = split.answer
+        if self._parser is None:
+            return [*deltas, TextDelta(text)] if text else deltas
+        if isinstance(event, TokenEvent):
+            return deltas + self._parser.feed(self._hidden.get(event.token, "") + text)
+        return deltas + self._parser.feed(text) + self._parser.flush()
 
 
 class TokenTexts:
@@ -59,6 +92,6 @@ def token_details(texts: TokenTexts, events: Sequence[TokenEvent]) -> list[dict[
 
 def finish_reason(end: FinishEvent, *, has_calls: bool) -> str:
     """Why an answer ended, as OpenAI calls it."""
-    if end.reason == "stop":
-        return "tool_calls" if has_calls else "stop"
-    return "length"
+    if end.reason == "length":
+        return "length"
+    return "tool_calls" if has_calls else "stop"

@@ -12,6 +12,7 @@ import fucina
 from fucina.engine.model import Model
 from fucina.engine.service import Service
 from fucina.server.failures import ApiError
+from fucina.server.manners import Manners
 from fucina.server.metrics import Metrics
 from fucina.server.options import ServerOptions
 from fucina.server.reading import TokenTexts
@@ -26,6 +27,7 @@ class Loaded:
     model: Model
     service: Service
     facts: ModelFacts
+    manners: Manners
     created: int = field(default_factory=lambda: int(time.time()))
     texts: TokenTexts = field(init=False, repr=False)
 

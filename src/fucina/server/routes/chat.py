@@ -15,7 +15,7 @@ from fucina.server.answer import Outcome, Step, answering, whole
 from fucina.server.deltas import CallArguments, CallStart, Delta, ReasoningDelta, TextDelta
 from fucina.server.endpoint import Call, json_response
 from fucina.server.forms import wanted_form
-from fucina.server.messages import chat_messages
+from fucina.server.messages import chat_messages, tool_use
 from fucina.server.question import Question
 from fucina.server.reading import finish_reason, token_details
 from fucina.server.sse import COMMENT, DONE, event_stream, frame
@@ -33,7 +33,7 @@ async def chat(call: Call) -> Response:
     if body.stream:
         return event_stream(_chunks(call, writer, ask), OPENAI, call.state.options.stall_s, last=DONE)
     async with answering(call.state, body.n or 1, ask) as answer:
-        return json_response(writer.whole(await whole(answer)))
+        return json_response(writer.whole(await whole(answer), answer.n_reasoning))
 
 
 def _question(body: ChatRequest, call: Call) -> Question:
@@ -42,7 +42,9 @@ def _question(body: ChatRequest, call: Call) -> Question:
     max_tokens = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     return Question(
         messages=chat_messages(body.messages),
-        variables=body.chat_template_kwargs,
+        tools=tool_use(body),
+        effort=body.reasoning_effort,
+        thinking=body.chat_template_kwargs.enable_thinking if body.chat_template_kwargs is not None else None,
         params=body.params(call.state.options.defaults, max_tokens=max_tokens, logprobs=n_top),
         form=wanted_form(body),
         bias=body.bias(),
@@ -73,8 +75,9 @@ async def _chunks(call: Call, writer: _Writer, ask: partial[Question]) -> AsyncG
             yield opening + (b"".join(frame(chunk) for step in steps for chunk in writer.chunks(step)) or COMMENT)
             opening = b""
             ends |= {step.choice: step.event for step in steps if isinstance(step.event, FinishEvent)}
+        n_reasoning = answer.n_reasoning
     if body.stream_options is not None and body.stream_options.include_usage:
-        yield frame(writer.usage_chunk([ends[choice] for choice in sorted(ends)]))
+        yield frame(writer.usage_chunk([ends[choice] for choice in sorted(ends)], n_reasoning))
     yield DONE
 
 
@@ -93,13 +96,13 @@ class _Writer:
         }
         self._n_calls: dict[int, int] = {}
 
-    def whole(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    def whole(self, outcomes: Sequence[Outcome], n_reasoning: int) -> dict[str, Any]:
         """The whole answer."""
         return {
             **self._head,
             "object": "chat.completion",
             "choices": [self._choice(index, outcome) for index, outcome in enumerate(outcomes)],
-            "usage": usage_of([outcome.finish for outcome in outcomes]),
+            "usage": usage_of([outcome.finish for outcome in outcomes], n_reasoning),
         }
 
     def _choice(self, index: int, outcome: Outcome) -> dict[str, Any]:
@@ -149,9 +152,9 @@ class _Writer:
             content["token_details"] = token_details(self._texts, tokens)
         return self._chunk([content])
 
-    def usage_chunk(self, ends: Sequence[FinishEvent]) -> dict[str, Any]:
+    def usage_chunk(self, ends: Sequence[FinishEvent], n_reasoning: int) -> dict[str, Any]:
         """The last chunk, which has no choices."""
-        return self._chunk([]) | {"usage": usage_of(ends)}
+        return self._chunk([]) | {"usage": usage_of(ends, n_reasoning)}
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         chunk = {**self._head, "object": "chat.completion.chunk", "choices": choices}

@@ -18,10 +18,13 @@ from fucina.server.deltas import CallArguments, CallStart, ReasoningDelta, TextD
 from fucina.server.endpoint import Call, json_response
 from fucina.server.failures import ApiError
 from fucina.server.forms import honored
+from fucina.server.messages import tools_of
 from fucina.server.moments import nanoseconds, now
 from fucina.server.ndjson import line, line_stream
 from fucina.server.question import Question
-from fucina.server.reading import TokenTexts
+from fucina.server.reading import TokenTexts, finish_reason
+from fucina.server.tools.definition import ToolUse
+from fucina.server.wire.chat import ToolDefinition
 from fucina.server.wire.errors import OLLAMA
 from fucina.server.wire.ollama import AnswerFields, GenerateRequest, OllamaChatRequest, OllamaMessage, OllamaOptions
 
@@ -34,7 +37,8 @@ async def chat(call: Call) -> Response:
     body: OllamaChatRequest = call.body
     if not body.messages:
         return _loaded(call, _message)
-    return await _answer(call, partial(_question, call, messages=_messages(body.messages)), _message)
+    messages = [_written(message) for message in body.messages]
+    return await _answer(call, partial(_question, call, body.tools, messages=messages), _message)
 
 
 async def generate(call: Call) -> Response:
@@ -42,7 +46,7 @@ async def generate(call: Call) -> Response:
     body: GenerateRequest = call.body
     if not body.prompt:
         return _loaded(call, _text)
-    return await _answer(call, partial(_question, call, **_asked(call, body)), _text)
+    return await _answer(call, partial(_question, call, None, **_asked(call, body)), _text)
 
 
 # How a piece of an answer is told: of text, thoughts and calls.
@@ -101,7 +105,9 @@ class _Writer:
     def whole(self, outcome: Outcome) -> dict[str, Any]:
         """The whole answer."""
         calls = [one for one in outcome.calls if _is_whole(one)]
-        return self.piece(outcome.text, outcome.reasoning, calls, outcome.tokens) | _end(outcome.finish)
+        return self.piece(outcome.text, outcome.reasoning, calls, outcome.tokens) | _end(
+            outcome.finish, has_calls=bool(calls)
+        )
 
     def pieces(self, step: Step) -> list[dict[str, Any]]:
         """What one step brings: none where that is nothing."""
@@ -114,7 +120,8 @@ class _Writer:
                 self._calls[-1].arguments += delta.text
         if isinstance(step.event, FinishEvent):
             calls = [one for one in self._calls if _is_whole(one)]
-            return [*([self.piece(calls=calls)] if calls else []), self.piece(text, thoughts) | _end(step.event)]
+            end = _end(step.event, has_calls=bool(calls))
+            return [*([self.piece(calls=calls)] if calls else []), self.piece(text, thoughts) | end]
         if text or thoughts or self._wants_logprobs:
             return [self.piece(text, thoughts, (), [step.event])]
         return []
@@ -141,12 +148,12 @@ def _is_whole(call: WholeCall) -> bool:
         return False
 
 
-def _end(finish: FinishEvent) -> dict[str, Any]:
+def _end(finish: FinishEvent, *, has_calls: bool) -> dict[str, Any]:
     """What is told of an answer that has ended."""
     timings, usage = finish.timings, finish.usage
     return {
         "done": True,
-        "done_reason": "stop" if finish.reason == "stop" else "length",
+        "done_reason": "length" if finish_reason(finish, has_calls=has_calls) == "length" else "stop",
         "total_duration": nanoseconds(timings.queue_s + timings.prefill_s + timings.decode_s),
         "load_duration": 0,
         "prompt_eval_count": usage.prompt_tokens,
@@ -156,13 +163,19 @@ def _end(finish: FinishEvent) -> dict[str, Any]:
     }
 
 
-def _question(call: Call, **asked: Any) -> Question:
+def _question(call: Call, tools: Sequence[ToolDefinition] | None, **asked: Any) -> Question:
     """What is asked: messages or a prompt. Raises ApiError and ConfigError."""
     body: AnswerFields = call.body
+    model = call.state.require().model
     n_top = (body.top_logprobs or 0) if body.logprobs else None
-    context = call.state.require().model.context
+    thinking = body.think if isinstance(body.think, bool) else None
+    if thinking is False and model.constraints.thinking(()) is None:
+        thinking = None  # it never does
     return Question(
-        params=_params(body.options or OllamaOptions(), call.state.options.defaults, context, n_top),
+        tools=ToolUse(tools_of(tools)),
+        effort=body.think if isinstance(body.think, str) else None,
+        thinking=thinking,
+        params=_params(body.options or OllamaOptions(), call.state.options.defaults, model.context, n_top),
         form=_form(body),
         cache_salt=call.salt(None),
         deadline_s=call.state.options.deadline_s,
@@ -201,10 +214,6 @@ def _form(body: AnswerFields) -> tuple[str, Constraint] | None:
         "format", Constraint.any_json if isinstance(wanted, str) else partial(Constraint.json_schema, wanted)
     )
     return None if made is None else ("format", made)
-
-
-def _messages(messages: Sequence[OllamaMessage]) -> list[dict[str, object]]:
-    return [_written(message) for message in messages]
 
 
 def _written(message: OllamaMessage) -> dict[str, object]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
 
-from fucina.engine.model import Model
+from fucina.engine.wording import Message
 from fucina.server.endpoint import Call, json_response
 from fucina.server.failures import ApiError
-from fucina.server.messages import chat_messages
+from fucina.server.messages import chat_messages, tools_of
 from fucina.server.state import Loaded
+from fucina.server.wire.chat import ChatMessage
 from fucina.server.wire.tokens import ApplyTemplateRequest, DetokenizeRequest, TokenizeRequest
 
 
@@ -38,15 +39,17 @@ async def detokenize(call: Call) -> Response:
 async def apply_template(call: Call) -> Response:
     """Write a conversation out as the model reads it."""
     body: ApplyTemplateRequest = call.body
-    speech = call.state.require(body.model).model.speech
-    messages, told = chat_messages(body.messages), _told(body)
-    text = await asyncio.to_thread(partial(speech.chat_text, messages, **told))
-    ids = await asyncio.to_thread(partial(speech.chat_ids, messages, **told))
-    return json_response({"prompt": text, "count": len(ids)})
+    return json_response(await asyncio.to_thread(_written, call.state.require(body.model), body))
+
+
+def _written(loaded: Loaded, body: ApplyTemplateRequest) -> dict[str, Any]:
+    speech = loaded.model.speech
+    messages, told = _prompt(loaded, body, body.messages)
+    return {"prompt": speech.chat_text(messages, **told), "count": len(speech.chat_ids(messages, **told))}
 
 
 def _tokenized(loaded: Loaded, body: TokenizeRequest) -> dict[str, Any]:
-    ids, texts = _ids(loaded.model, body), loaded.texts
+    ids, texts = _ids(loaded, body), loaded.texts
     reply: dict[str, Any] = {"tokens": ids, "count": len(ids), "max_model_len": loaded.model.context}
     if body.with_pieces:
         reply["tokens"] = [{"id": token, "piece": _piece(texts.raw(token))} for token in ids]
@@ -55,25 +58,29 @@ def _tokenized(loaded: Loaded, body: TokenizeRequest) -> dict[str, Any]:
     return reply
 
 
-def _ids(model: Model, body: TokenizeRequest) -> list[int]:
+def _ids(loaded: Loaded, body: TokenizeRequest) -> list[int]:
     given = [name for name in ("content", "prompt", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
         message = f"one of 'content', 'prompt' and 'messages' is wanted, not {len(given)} of them"
         raise ApiError(400, message, code="invalid_value", param=given[1] if given else "content")
     if body.messages is not None:
-        return model.speech.chat_ids(chat_messages(body.messages), **_told(body))
+        messages, told = _prompt(loaded, body, body.messages)
+        return loaded.model.speech.chat_ids(messages, **told)
     text = body.content if body.content is not None else body.prompt
     assert text is not None
     asked = body.add_special if body.add_special is not None else body.add_special_tokens
-    ids = model.tokenizer.encode(text, special=body.parse_special is not False)
-    begin = model.speech.prompt_ids("") if (asked if asked is not None else body.prompt is not None) else []
+    ids = loaded.model.tokenizer.encode(text, special=body.parse_special is not False)
+    begin = loaded.model.speech.prompt_ids("") if (asked if asked is not None else body.prompt is not None) else []
     return ids if ids[: len(begin)] == begin else [*begin, *ids]
 
 
-def _told(body: TokenizeRequest | ApplyTemplateRequest) -> dict[str, Any]:
-    """What a template is told besides the messages."""
-    tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
-    return {**(body.chat_template_kwargs or {}), "tools": tools or None}
+def _prompt(
+    loaded: Loaded, body: TokenizeRequest | ApplyTemplateRequest, messages: Sequence[ChatMessage]
+) -> tuple[list[Message], dict[str, Any]]:
+    """What the template is given, as for an answer. Raises ApiError and ConfigError."""
+    switches = body.chat_template_kwargs
+    thinking = switches.enable_thinking if switches is not None else None
+    return loaded.manners.prompt(chat_messages(messages), tools_of(body.tools), thinking=thinking)
 
 
 def _piece(raw: bytes) -> str | list[int]:

@@ -142,7 +142,12 @@ class Prediction(WirePart):
     content: Text | list[TextPart]
 
 
-Switch = Annotated[str, Field(pattern=r"^(enable_thinking|thinking|reasoning_effort)$")]
+class Switches(WirePart):
+    """Variables of the chat template that a request may set."""
+
+    enable_thinking: bool | None = None
+
+
 References = Annotated[list[Text], Field(max_length=64)]
 
 
@@ -162,9 +167,7 @@ class ChatRequest(SamplingFields, FormFields, WireRequest):
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    chat_template_kwargs: Annotated[
-        dict[Switch, bool | str] | None, Field(description="Thinking switches that the model's template has.")
-    ] = None
+    chat_template_kwargs: Annotated[Switches | None, Field(description="What the model's template can be told.")] = None
     prediction: Prediction | None = None
     references: Annotated[
         References | None, Field(description="Texts that the answer may quote: drafts are taken from them.")

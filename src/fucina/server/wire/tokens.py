@@ -6,13 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fucina.server.wire.chat import ChatMessage, Switch, Text, ToolDefinition
+from fucina.server.wire.chat import ChatMessage, Switches, Text, ToolDefinition
 from fucina.server.wire.fields import BOOKKEEPING, WireReply, WireRequest, refused
 from fucina.server.wire.sampling import TokenId
 
 ModelName = Annotated[str, Field(max_length=512)]
 Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=10_000)]
-Switches = dict[Switch, bool | str]
 Tools = Annotated[list[ToolDefinition], Field(max_length=128)]
 
 
