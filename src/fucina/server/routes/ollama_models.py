@@ -53,6 +53,7 @@ async def show(call: Call) -> Response:
         raise ApiError(400, "the field 'model' is missing", code="missing_field", param="model")
     loaded = call.state.require(name)
     facts, defaults = loaded.facts, call.state.options.defaults
+    thinks = loaded.model.constraints.thinking(()) is not None
     reply = {
         "modelfile": f"FROM {loaded.path.name}\n",
         "parameters": f"temperature {defaults.temperature:g}\ntop_p {defaults.top_p:g}\nmin_p {defaults.min_p:g}",
@@ -63,7 +64,7 @@ async def show(call: Call) -> Response:
             "general.parameter_count": facts.n_parameters,
             f"{facts.family}.context_length": loaded.model.context,
         },
-        "capabilities": ["completion", "embedding"],
+        "capabilities": ["completion", "tools", "embedding", *(["thinking"] if thinks else [])],
         "modified_at": _modified(loaded),
     }
     return json_response(reply)
