@@ -177,3 +177,38 @@ def test_refusals_are_ollamas(smollm2_server: str, path: str, body: dict[str, An
 
 def letters(prefix: Sequence[int]) -> int:
     return 97 + len(prefix) % 26
+
+
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": [2]}}\n</tool_call>'
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+
+
+def calling(prefix: Sequence[int]) -> int:
+    said = len(prefix) - 1 - max(i for i, token in enumerate(prefix) if token == 260)
+    return CALL.encode()[said] if said < len(CALL) else 257
+
+
+def test_calls_come_whole_with_their_arguments_as_objects(serve: Callable[..., str]) -> None:
+    address = serve(calling, context=2048)
+    told = [
+        *QUESTION,
+        {"role": "assistant", "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}]},
+        {"role": "tool", "tool_name": "add", "content": "3"},
+    ]
+    body = {"model": "scripted", "messages": told, "tools": TOOLS, "options": {"temperature": 0}}
+    whole = post(address, "/api/chat", body | {"stream": False})
+    message = replies.OllamaChatReply.model_validate_json(whole.content).message
+    assert message.tool_calls is not None and message.content == ""
+    assert [(one.function.name, one.function.arguments) for one in message.tool_calls] == [("add", {"a": 1, "b": [2]})]
+    pieces = lines(post(address, "/api/chat", body))
+    calls = [call for piece in pieces for call in piece["message"].get("tool_calls", ())]
+    assert [call["function"] for call in calls] == [{"name": "add", "arguments": {"a": 1, "b": [2]}}]
+    assert (pieces[-1]["done"], pieces[-1]["done_reason"]) == (True, "stop")
+
+
+def test_a_model_that_cannot_think_is_not_told_to(serve: Callable[..., str]) -> None:
+    address = serve(calling)
+    body = {"model": "scripted", "messages": QUESTION, "stream": False, "options": {"num_predict": 3}}
+    assert post(address, "/api/chat", body | {"think": False}).status_code == 200
+    refused = post(address, "/api/chat", body | {"think": True})
+    assert refused.status_code == 400 and "enable_thinking" in refused.json()["error"]
