@@ -26,6 +26,8 @@ class FieldRow(NamedTuple):
 def rows(part: type[BaseModel]) -> list[FieldRow]:
     """A row for each field of a request or of a part of one: first what must be given, last what is refused."""
     schema = part.model_json_schema()
+    if "properties" not in schema:  # no value of such a part is valid
+        return [_refused_part(part, schema)]
     found = [_row(part, schema, name, policy) for name, policy in policies(part)]
     order = list(WORDS.values())
     return sorted(found, key=lambda row: (not row.is_required, order.index(row.what)))
@@ -53,6 +55,12 @@ def _parts_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for inner in get_args(annotation):
         yield from _parts_in(inner)
+
+
+def _refused_part(part: type[BaseModel], schema: dict[str, Any]) -> FieldRow:
+    kinds = get_args(part.model_fields["type"].annotation)
+    note = str(schema.get("description", "")).removeprefix("Refused: ").removesuffix(".")
+    return FieldRow("type", " or ".join(map(_shown, kinds)) or "all others", WORDS["refused"], note, True)
 
 
 def _row(part: type[BaseModel], schema: dict[str, Any], name: str, policy: Policy) -> FieldRow:
