@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from fucina.server.field_table import parts, rows
 from fucina.server.openapi import document
 from fucina.server.paths import ENDPOINTS
+from fucina.server.wire.chat_replies import ChatReply
 from fucina.server.wire.fields import WirePart, policies
 
 DOCUMENT = document(ENDPOINTS, ("model",))
@@ -111,3 +112,16 @@ def test_parts_refuse_too(serve: Callable[..., str]) -> None:
     messages: list[dict[str, Any]] = [{"role": "assistant", "content": "x", "function_call": {"name": "f"}}]
     reply = httpx2.post(f"{serve(lambda _: 97)}/v1/chat/completions", json={"model": "scripted", "messages": messages})
     assert (reply.status_code, reply.json()["error"]["code"]) == (501, "unsupported")
+
+
+def test_replies_are_what_the_document_tells(serve: Callable[..., str]) -> None:
+    address = serve(lambda prefix: 97 + len(prefix) % 26)
+    chat = {"model": "scripted", "messages": [{"role": "user", "content": "x"}], "max_tokens": 5}
+    for more in ({}, {"n": 2}, {"logprobs": True, "top_logprobs": 2, "token_details": True}):
+        reply = httpx2.post(f"{address}/v1/chat/completions", json=chat | more)
+        ChatReply.model_validate_json(reply.content)
+    for one in ENDPOINTS:
+        if one.method == "GET" and one.reply is not None:
+            reply = httpx2.get(address + one.path.replace("{model:path}", "alias"))
+            assert reply.status_code == 200
+            one.reply.model_validate_json(reply.content)
