@@ -15,10 +15,14 @@ from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 from fucina.server.endpoint import Endpoint
 from fucina.server.failures import ApiError
 from fucina.server.guard import Guard, dialect_of
-from fucina.server.routes import chat, plain
+from fucina.server.routes import chat, messages, plain, responses
 from fucina.server.state import ServerState
 from fucina.server.wire.chat import ChatRequest
-from fucina.server.wire.errors import OPENAI
+from fucina.server.wire.errors import ANTHROPIC, OPENAI
+from fucina.server.wire.messages import CountReply, CountRequest, MessagesRequest
+from fucina.server.wire.messages_reply import MessageReply
+from fucina.server.wire.responses import ResponsesRequest
+from fucina.server.wire.responses_reply import ResponseReply
 
 _LOG = logging.getLogger("fucina.server")
 
@@ -31,6 +35,35 @@ ENDPOINTS = (
         work=chat.chat,
         body=ChatRequest,
         stream="text/event-stream",
+    ),
+    Endpoint(
+        path="/v1/responses",
+        method="POST",
+        summary="Answer items (OpenAI)",
+        dialect=OPENAI,
+        work=responses.responses,
+        body=ResponsesRequest,
+        reply=ResponseReply,
+        stream="text/event-stream",
+    ),
+    Endpoint(
+        path="/v1/messages",
+        method="POST",
+        summary="Answer a conversation (Anthropic)",
+        dialect=ANTHROPIC,
+        work=messages.messages,
+        body=MessagesRequest,
+        reply=MessageReply,
+        stream="text/event-stream",
+    ),
+    Endpoint(
+        path="/v1/messages/count_tokens",
+        method="POST",
+        summary="Count the tokens of a conversation (Anthropic)",
+        dialect=ANTHROPIC,
+        work=messages.count_tokens,
+        body=CountRequest,
+        reply=CountReply,
     ),
     Endpoint(path="/v1/models", method="GET", summary="List the model (OpenAI)", dialect=OPENAI, work=plain.models),
     Endpoint(
@@ -95,7 +128,9 @@ class _Record:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                # the second name is the one that Anthropic's clients read
+                told = [(name, request_id.encode()) for name in (b"x-request-id", b"request-id")]
+                message["headers"] = [*message["headers"], *told]
             await send(message)
 
         try:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from fucina.server.failures import ApiError
 
@@ -22,6 +25,12 @@ class Policy:
     note: str = ""
     neutral: tuple[object, ...] = (None,)
 
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The field in a JSON schema: of a refused one only what changes nothing is valid."""
+        if self.kind == "refused":
+            return {"enum": list(self.neutral), "description": f"Refused: {self.note}."}
+        return {**handler(core), "description": f"Bookkeeping: {self.note}."}
+
 
 def refused(note: str, *neutral: object) -> Policy:
     """A field that would change the answer in a way that this server has not."""
@@ -32,23 +41,27 @@ def refused(note: str, *neutral: object) -> Policy:
 BOOKKEEPING = Policy("bookkeeping", "changes no answer")
 
 
-class WireRequest(BaseModel):
-    """A request's body. Unknown fields are refused."""
+class WirePart(BaseModel):
+    """A request's body or a part of it. Unknown fields are refused, and so are those that would be dropped."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _refuse(self) -> Self:
-        for name, policy in policies(type(self)):
-            if policy.kind == "refused" and getattr(self, name) not in policy.neutral:
+        for name, policy in _refusals(type(self)):
+            if getattr(self, name) not in policy.neutral:
                 raise ApiError(501, f"'{name}' is not supported: {policy.note}", code="unsupported", param=name)
         return self
 
 
-class WirePart(BaseModel):
-    """A part of a request."""
+class WireRequest(WirePart):
+    """A request's body."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+class WireReply(BaseModel):
+    """What is answered, or a part of it: these fields and no others."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 def policies(request: type[BaseModel]) -> Iterator[tuple[str, Policy]]:
@@ -56,6 +69,11 @@ def policies(request: type[BaseModel]) -> Iterator[tuple[str, Policy]]:
     for name, field in request.model_fields.items():
         found = [entry for entry in field.metadata if isinstance(entry, Policy)]
         yield name, found[0] if found else Policy("honored", field.description or "")
+
+
+@cache
+def _refusals(part: type[BaseModel]) -> tuple[tuple[str, Policy], ...]:
+    return tuple((name, policy) for name, policy in policies(part) if policy.kind == "refused")
 
 
 Temperature = Annotated[float, Field(ge=0, le=1000)]
