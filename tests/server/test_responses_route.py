@@ -52,8 +52,9 @@ def timeless(response: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_reply_is_the_librarys(client: openai.OpenAI, smollm2_state: ServerState) -> None:
     assert smollm2_state.loaded is not None
-    wanted = smollm2_state.loaded.model.chat(MESSAGES, SamplingParams(max_tokens=24))
-    reply = client.responses.create(**GREEDY)
+    wanted = smollm2_state.loaded.model.chat(MESSAGES, SamplingParams(max_tokens=5))
+    body = GREEDY | {"max_output_tokens": 5}
+    reply = client.responses.create(**body)
     assert reply.output_text == wanted.text
     assert wanted.finish_reason == "length"
     assert reply.status == "incomplete"
@@ -61,7 +62,7 @@ def test_the_reply_is_the_librarys(client: openai.OpenAI, smollm2_state: ServerS
     assert reply.usage is not None
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (len(wanted.prompt_ids), len(wanted.ids))
     assert reply.usage.total_tokens == len(wanted.prompt_ids) + len(wanted.ids)
-    streamed = list(client.responses.create(**GREEDY, stream=True))
+    streamed = list(client.responses.create(**body, stream=True))
     assert "".join(event.delta for event in streamed if event.type == "response.output_text.delta") == wanted.text
     assert streamed[-1].type == "response.incomplete"
     assert streamed[-1].response.output_text == wanted.text
@@ -199,7 +200,7 @@ def test_logprobs_have_openais_shape(client: openai.OpenAI, smollm2_state: Serve
         assert [entry.logprob for entry in part.logprobs] == said
         assert {len(entry.top_logprobs) for entry in part.logprobs} == {n_top}
         assert b"".join(bytes(entry.bytes) for entry in part.logprobs).decode() == wanted.text
-        streamed = [event for event in client.responses.create(**GREEDY, **options, stream=True)]
+        streamed = list(client.responses.create(**GREEDY, **options, stream=True))
         told = [one.logprob for e in streamed if e.type == "response.output_text.delta" for one in e.logprobs]
         assert told == said
 

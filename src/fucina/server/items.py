@@ -1,11 +1,15 @@
-"""Items of OpenAI's responses as a chat template takes them: messages."""
+"""Items and tools of OpenAI's responses as the rest of the server takes them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from fucina.engine.wording import Message
+from fucina.errors import ConfigError
+from fucina.server.failures import ApiError
+from fucina.server.tools.definition import Tool, ToolChoice, ToolUse
 from fucina.server.wire.response_items import (
     CallItem,
     InputText,
@@ -19,27 +23,32 @@ from fucina.server.wire.response_items import (
     ResultPart,
     ThoughtItem,
 )
+from fucina.server.wire.responses import AllowedTools, FunctionName, ResponsesRequest
 
 
 def item_messages(instructions: str | None, given: str | Sequence[Item]) -> list[Message]:
-    """The messages that items stand for. Thoughts, words and calls in a row are one message of the model's."""
+    """The messages that items stand for. Thoughts, words and calls in a row are one message of the model's.
+
+    Raises ApiError for a call whose arguments are none.
+    """
     written: list[dict[str, Any]] = []
     if instructions:
         written.append({"role": "system", "content": instructions})
     if isinstance(given, str):
         return [*written, {"role": "user", "content": given}]
-    for item in given:
-        _add(written, item)
+    for i, item in enumerate(given):
+        _add(written, item, f"input[{i}]")
     return list(written)
 
 
-def _add(written: list[dict[str, Any]], item: Item) -> None:
+def _add(written: list[dict[str, Any]], item: Item, path: str) -> None:
     match item:
         case MessageItem(role="assistant"):
             _own(written, "content", "tool_calls")["content"] = _text(item.content)
         case MessageItem():
             _say(written, "user" if item.role == "user" else "system", _text(item.content))
         case CallItem():
+            _check_arguments(item.arguments, f"{path}.arguments")
             function = {"name": item.name, "arguments": item.arguments}
             calls = _own(written).setdefault("tool_calls", [])
             calls.append({"id": item.call_id, "type": "function", "function": function})
@@ -52,6 +61,15 @@ def _add(written: list[dict[str, Any]], item: Item) -> None:
                 _own(written, "reasoning_content", "content", "tool_calls")["reasoning_content"] = thoughts
         case OtherItem():
             raise AssertionError("refused when the request was read")
+
+
+def _check_arguments(arguments: str, path: str) -> None:
+    try:
+        is_object = isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if not is_object:
+        raise ApiError(400, f"{path}: it must be the text of a JSON object", code="invalid_value", param=path)
 
 
 def _say(written: list[dict[str, Any]], role: str, text: str) -> None:
@@ -82,3 +100,29 @@ def _text(content: str | Sequence[MessagePart] | Sequence[ResultPart]) -> str:
             case Refusal():
                 texts.append(part.refusal)
     return "\n".join(texts)
+
+
+def function_use(body: ResponsesRequest) -> ToolUse:
+    """What a request says of tools. Raises ConfigError."""
+    tools = [
+        Tool(tool.name, tool.description, tool.parameters, bool(tool.strict), path=f"tools[{i}]")
+        for i, tool in enumerate(body.functions)
+    ]
+    choice, chosen = body.tool_choice, ToolChoice()
+    if isinstance(choice, str):
+        chosen = ToolChoice(choice)
+    elif isinstance(choice, FunctionName):
+        chosen = ToolChoice.named(choice.name)
+    elif isinstance(choice, AllowedTools):
+        tools, chosen = _allowed(tools, choice), ToolChoice(choice.mode)
+    return ToolUse(tuple(tools), chosen, body.parallel_tool_calls is not False)
+
+
+def _allowed(tools: Sequence[Tool], choice: AllowedTools) -> list[Tool]:
+    """The tools among which a request chooses: the model is told of no others."""
+    known = {tool.name: tool for tool in tools}
+    for i, wanted in enumerate(choice.tools):
+        if wanted.name not in known:
+            raise ConfigError(f"tool_choice.tools[{i}].name", got=wanted.name, expected="the name of one of the tools")
+    names = {wanted.name for wanted in choice.tools}
+    return [tool for tool in tools if tool.name in names]

@@ -1,4 +1,4 @@
-"""Turns of Anthropic's messages as a chat template takes them."""
+"""Turns and tools of Anthropic's messages as the rest of the server takes them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 from fucina.engine.wording import Message
 from fucina.server.failures import ApiError
+from fucina.server.tools.definition import Mode, Tool, ToolChoice, ToolUse
 from fucina.server.wire.messages import (
     AssistantBlock,
+    CustomTool,
     ResultBlock,
     TextBlock,
     ThinkingBlock,
@@ -36,6 +38,32 @@ def turn_messages(body: TurnsRequest) -> list[Message]:
     for role, turns in groupby(body.messages, key=lambda turn: turn.role):
         written += _messages(role, [block for turn in turns for block in _blocks(turn)])
     return written
+
+
+def turn_tools(body: TurnsRequest) -> ToolUse:
+    """What a request says of tools. Raises ApiError and ConfigError."""
+    tools = tuple(
+        Tool(
+            tool.name,
+            tool.description,
+            tool.input_schema,
+            bool(tool.strict),
+            path=f"tools[{i}]",
+            parameters_path=f"tools[{i}].input_schema",
+        )
+        for i, tool in enumerate(body.tools or ())
+        if isinstance(tool, CustomTool)
+    )
+    choice = body.tool_choice
+    if choice is None:
+        return ToolUse(tools)
+    if (choice.name is not None) != (choice.type == "tool"):
+        message = "'name' is for the choice 'tool', which must have one"
+        raise ApiError(400, message, code="invalid_value", param="tool_choice.name")
+    return ToolUse(tools, ToolChoice(_MODES[choice.type], choice.name), not choice.disable_parallel_tool_use)
+
+
+_MODES: dict[str, Mode] = {"auto": "auto", "any": "required", "tool": "named", "none": "none"}
 
 
 def _blocks(turn: Turn) -> Sequence[UserBlock | AssistantBlock]:

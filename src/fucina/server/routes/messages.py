@@ -18,7 +18,9 @@ from fucina.server.forms import honored
 from fucina.server.question import Question
 from fucina.server.routes.messages_writer import MessageWriter
 from fucina.server.sse import event_stream, frame
-from fucina.server.turns import turn_messages
+from fucina.server.state import Loaded
+from fucina.server.thinking import told_effort, told_thinking
+from fucina.server.turns import turn_messages, turn_tools
 from fucina.server.wire.errors import ANTHROPIC
 from fucina.server.wire.messages import CountRequest, MessagesRequest, TurnsRequest
 
@@ -28,34 +30,55 @@ _PING = frame({"type": "ping"}, "ping")
 async def messages(call: Call) -> Response:
     """Answer a conversation."""
     body: MessagesRequest = call.body
-    writer = MessageWriter(body, call.state.require(body.model))
-    ask = partial(_question, body, call)
+    loaded = call.state.require(body.model)
+    writer = MessageWriter(body, loaded)
+    ask = partial(_question, body, call, loaded)
     if body.stream:
         return event_stream(_events(call, writer, ask), ANTHROPIC, call.state.options.stall_s, event="error")
     async with answering(call.state, 1, ask) as answer:
         async for steps in answer.steps():
             for step in steps:
-                writer.events(step)
+                writer.events(step, answer.n_reasoning)
     return json_response(writer.message)
 
 
 async def count_tokens(call: Call) -> Response:
     """Count the tokens of a conversation."""
     body: CountRequest = call.body
-    model = call.state.require(body.model).model
-    prompt = await asyncio.to_thread(lambda: model.speech.chat_ids(turn_messages(body)))
-    return json_response({"input_tokens": len(prompt)})
+    loaded = call.state.require(body.model)
+    return json_response({"input_tokens": await asyncio.to_thread(_count, body, loaded)})
 
 
-def _question(body: MessagesRequest, call: Call) -> Question:
+def _count(body: CountRequest, loaded: Loaded) -> int:
+    question = Question(params=SamplingParams(), **_asked(body, loaded))
+    return len(question.prompt_ids(loaded))
+
+
+def _question(body: MessagesRequest, call: Call, loaded: Loaded) -> Question:
     """What the body asks. Raises ApiError and ConfigError."""
     return Question(
-        messages=turn_messages(body),
+        **_asked(body, loaded),
         params=_params(body, call.state.options.defaults),
         form=_form(body),
         cache_salt=call.salt(body.cache_salt),
         deadline_s=call.state.options.deadline_s,
     )
+
+
+def _asked(body: TurnsRequest, loaded: Loaded) -> dict[str, Any]:
+    """What becomes of the prompt. Raises ApiError and ConfigError."""
+    thinking = None if body.thinking is None else _THINKS[body.thinking.type]
+    effort = None if body.output_config is None else body.output_config.effort
+    return {
+        "messages": turn_messages(body),
+        "tools": turn_tools(body),
+        # high is what the interface takes where nothing is said
+        "effort": told_effort(loaded, None if effort == "high" else effort, "output_config.effort"),
+        "thinking": told_thinking(loaded, thinking, "thinking"),
+    }
+
+
+_THINKS = {"enabled": True, "disabled": False, "adaptive": None}
 
 
 def _params(body: MessagesRequest, defaults: SamplingParams) -> SamplingParams:
@@ -83,6 +106,6 @@ async def _events(call: Call, writer: MessageWriter, ask: partial[Question]) -> 
     async with answering(call.state, 1, ask) as answer:
         opening = writer.opening(len(answer.prompt_ids))
         async for steps in answer.steps():
-            events = opening + [event for step in steps for event in writer.events(step)]
+            events = opening + [event for step in steps for event in writer.events(step, answer.n_reasoning)]
             opening = []
             yield b"".join(frame(event, event["type"]) for event in events) or _PING

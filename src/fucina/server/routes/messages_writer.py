@@ -72,13 +72,13 @@ class MessageWriter:
         }
         return [{"type": "message_start", "message": {**self.message, "content": [], "usage": usage}}, {"type": "ping"}]
 
-    def events(self, step: Step) -> list[Event]:
-        """What a step adds."""
+    def events(self, step: Step, n_thoughts: int) -> list[Event]:
+        """What a step adds; `n_thoughts` tokens of the answer were thoughts so far."""
         found: list[Event] = []
         for delta in step.deltas:
             found += self._grow(delta)
         if isinstance(step.event, FinishEvent):
-            found += self._finish(step.event)
+            found += self._finish(step.event, n_thoughts)
         return found
 
     def _grow(self, delta: Delta) -> list[Event]:
@@ -122,16 +122,16 @@ class MessageWriter:
     def _event(self, kind: str, **content: Any) -> Event:
         return {"type": kind, "index": len(self.message["content"]), **content}
 
-    def _finish(self, end: FinishEvent) -> list[Event]:
+    def _finish(self, end: FinishEvent, n_thoughts: int) -> list[Event]:
         found = self._end()
         stopped = end.stop if isinstance(end.stop, str) and end.stop in self._stops else None
-        reason, usage = self._reason(end, stopped), message_usage(end, 0)
+        reason, usage = self._reason(end, stopped), message_usage(end, n_thoughts)
         self.message |= {"stop_reason": reason, "stop_sequence": stopped, "usage": usage}
         last = {"stop_reason": reason, "stop_sequence": stopped}
         return [*found, {"type": "message_delta", "delta": last, "usage": usage}, {"type": "message_stop"}]
 
     def _reason(self, end: FinishEvent, stopped: str | None) -> str:
-        if end.reason != "stop":
+        if end.reason == "length":
             is_spent = end.usage.completion_tokens >= self._max_tokens
             return "max_tokens" if is_spent else "model_context_window_exceeded"
         if stopped is not None:

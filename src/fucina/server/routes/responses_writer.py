@@ -57,24 +57,24 @@ class ResponseWriter:
         begun = {**self.response, "output": []}
         return [self._numbered({"type": f"response.{kind}", "response": begun}) for kind in ("created", "in_progress")]
 
-    def events(self, step: Step) -> list[Event]:
-        """What a step adds."""
+    def events(self, step: Step, n_thoughts: int) -> list[Event]:
+        """What a step adds; `n_thoughts` tokens of the answer were thoughts so far."""
         found: list[Event] = []
         if isinstance(step.event, TokenEvent) and self._has_logprobs and not self._texts.is_end(step.event.token):
             self._untold.append(step.event)
         for delta in step.deltas:
             found += self._grow(delta)
         if isinstance(step.event, FinishEvent):
-            found += self._finish(step.event)
+            found += self._finish(step.event, n_thoughts)
         return found
 
     def farewell(self, error: ApiError) -> bytes:
         """The end of a stream that failed on the way."""
         self.response |= {"status": "failed", "error": {"code": "server_error", "message": error.message}}
-        told: Event = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
+        told: Event = {"code": error.code, "message": error.message, "param": error.param}
         return b"".join(
-            frame(self._numbered(event), event["type"])
-            for event in (told, {"type": "response.failed", "response": self.response})
+            frame(self._numbered({"type": kind, **content}), kind)
+            for kind, content in (("error", told), ("response.failed", {"response": self.response}))
         )
 
     def _grow(self, delta: Delta) -> list[Event]:
@@ -116,8 +116,8 @@ class ResponseWriter:
         self.response["output"].append(item.whole(status))
         return found
 
-    def _finish(self, end: FinishEvent) -> list[Event]:
-        is_whole = end.reason == "stop"
+    def _finish(self, end: FinishEvent, n_thoughts: int) -> list[Event]:
+        is_whole = end.reason != "length"
         status = "completed" if is_whole else "incomplete"
         found = self._text_item(MESSAGE)[0] if self._open is None else []
         found += self._end(status)
@@ -125,7 +125,7 @@ class ResponseWriter:
             "status": status,
             "completed_at": int(time.time()) if is_whole else None,
             "incomplete_details": None if is_whole else {"reason": "max_output_tokens"},
-            "usage": response_usage(end, 0),
+            "usage": response_usage(end, n_thoughts),
         }
         return [*found, self._numbered({"type": f"response.{status}", "response": self.response})]
 
