@@ -8,7 +8,7 @@ import anthropic
 import httpx2
 import orjson
 import pytest
-from anthropic.types import TextBlock
+from anthropic.types import TextBlock, ToolUseBlock
 from pydantic import BaseModel
 
 from fucina import SamplingParams
@@ -204,3 +204,107 @@ def test_any_version_is_taken(smollm2_server: str) -> None:
     reply = post(smollm2_server, body, "/v1/messages?beta=true", **{"anthropic-version": "2099-01-01"})
     assert reply.status_code == 200
     assert reply.headers["request-id"] == reply.headers["x-request-id"]
+
+
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 12}, "unit": {"enum": ["C", "F"]}},
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+}
+TOOLS: list[Any] = [
+    {"name": "weather", "description": "Weather of a city.", "input_schema": WEATHER},
+    {"type": "custom", "name": "clock", "input_schema": {"type": "object", "additionalProperties": False}},
+]
+ASKED: dict[str, Any] = {
+    "model": "smollm2",
+    "messages": [{"role": "user", "content": "How warm is it in Rome?"}],
+    "temperature": 0,
+    "max_tokens": 100,
+    "tools": TOOLS,
+}
+FORCED: dict[str, Any] = {"tool_choice": {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}}
+
+
+def test_forced_calls_fit_their_schema(client: anthropic.Anthropic) -> None:
+    reply = client.messages.create(**ASKED, **FORCED)
+    (block,) = reply.content
+    assert isinstance(block, ToolUseBlock)
+    assert (block.name, set(block.input), reply.stop_reason) == ("weather", {"city", "unit"}, "tool_use")
+    with client.messages.stream(**ASKED, **FORCED) as stream:
+        pieces = [event.partial_json for event in stream if event.type == "input_json"]
+        final = stream.get_final_message()
+    (streamed,) = final.content
+    assert isinstance(streamed, ToolUseBlock)
+    assert (streamed.name, streamed.input, final.stop_reason) == ("weather", block.input, "tool_use")
+    assert orjson.loads("".join(pieces)) == block.input
+
+
+def test_some_tool_is_used_where_any_is_required(client: anthropic.Anthropic) -> None:
+    reply = client.messages.create(**ASKED, tool_choice={"type": "any", "disable_parallel_tool_use": True})
+    (block,) = reply.content
+    assert isinstance(block, ToolUseBlock) and block.name in ("weather", "clock")
+
+
+def test_calls_that_are_cut_off_tell_what_there_is(client: anthropic.Anthropic) -> None:
+    for n in range(14, 34, 4):
+        body = ASKED | FORCED | {"max_tokens": n}
+        reply = client.messages.create(**body)
+        with client.messages.stream(**body) as stream:
+            final = stream.get_final_message()
+        told = [(one.name, one.input) for one in reply.content if isinstance(one, ToolUseBlock)]
+        streamed = [(one.name, one.input) for one in final.content if isinstance(one, ToolUseBlock)]
+        assert (told, reply.stop_reason) == (streamed, final.stop_reason)
+
+
+def test_results_of_tools_are_read(client: anthropic.Anthropic) -> None:
+    first = client.messages.create(**ASKED, **FORCED)
+    (block,) = first.content
+    assert isinstance(block, ToolUseBlock)
+    result = {"type": "tool_result", "tool_use_id": block.id, "content": [{"type": "text", "text": "31 degrees"}]}
+
+    def ask(result: dict[str, Any], said: str) -> anthropic.types.Message:
+        turns = [
+            *ASKED["messages"],
+            first.to_param(),
+            {"role": "user", "content": [result, {"type": "text", "text": said}]},
+        ]
+        fields = ASKED | {"messages": turns}
+        reply = client.messages.create(**fields)
+        assert reply.usage.cache_read_input_tokens is not None
+        counted = {key: value for key, value in fields.items() if key not in ("temperature", "max_tokens")}
+        n_prompt = reply.usage.input_tokens + reply.usage.cache_read_input_tokens
+        assert client.messages.count_tokens(**counted).input_tokens == n_prompt
+        return reply
+
+    assert ask(result, "Thanks!").content
+    assert ask(result | {"content": "No such city.", "is_error": True}, "Oh.").content
+
+
+BAD_TOOLS: list[tuple[dict[str, Any], int, str]] = [
+    ({"tool_choice": {"type": "tool"}}, 400, "tool_choice.name"),
+    ({"tool_choice": {"type": "tool", "name": "stove"}}, 400, "tool_choice"),
+    ({"tools": [{"name": "x", "input_schema": {"type": "bogus"}}]}, 400, "tools[0].input_schema"),
+    ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, 400, "thinking"),
+    ({"output_config": {"effort": "max"}}, 400, "output_config.effort"),
+]
+
+
+@pytest.mark.parametrize(("fields", "status", "param"), BAD_TOOLS, ids=[str(i) for i in range(len(BAD_TOOLS))])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_refusals_of_tools_name_the_field(
+    smollm2_server: str, fields: dict[str, Any], status: int, param: str, path: str
+) -> None:
+    dropped = ("max_tokens", "temperature") if path.endswith("count_tokens") else ()
+    body = {key: value for key, value in (ASKED | fields).items() if key not in dropped}
+    reply = post(smollm2_server, body, path)
+    assert reply.status_code == status, reply.text
+    assert f"(in '{param}')" in reply.json()["error"]["message"]
+
+
+def test_a_model_that_does_not_think_need_not_be_told(client: anthropic.Anthropic) -> None:
+    body = GREEDY | {"max_tokens": 4}
+    plain = client.messages.create(**body)
+    thinkings: list[Any] = [{"type": "disabled"}, {"type": "adaptive"}]
+    for thinking in thinkings:
+        assert text_of(client.messages.create(**body, thinking=thinking)) == text_of(plain)

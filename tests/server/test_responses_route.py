@@ -8,7 +8,7 @@ import httpx2
 import openai
 import orjson
 import pytest
-from openai.types.responses import ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 from pydantic import BaseModel
 
 from fucina import SamplingParams
@@ -262,3 +262,105 @@ def test_openais_client_raises_its_own_errors(client: openai.OpenAI) -> None:
     assert missing.value.request_id
     with pytest.raises(openai.BadRequestError):
         client.responses.create(**GREEDY | {"temperature": -1})
+
+
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 12}, "unit": {"enum": ["C", "F"]}},
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+}
+TOOLS: list[Any] = [
+    {"type": "function", "name": "weather", "description": "Weather of a city.", "parameters": WEATHER},
+    {"type": "function", "name": "clock", "parameters": {"type": "object", "additionalProperties": False}},
+]
+ASKED: dict[str, Any] = {
+    "model": "smollm2",
+    "input": "How warm is it in Rome?",
+    "temperature": 0,
+    "max_output_tokens": 100,
+    "tools": TOOLS,
+    "parallel_tool_calls": False,
+}
+
+
+def calls_of(response: openai.types.responses.Response) -> list[ResponseFunctionToolCall]:
+    return [item for item in response.output if isinstance(item, ResponseFunctionToolCall)]
+
+
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [
+        ({"type": "function", "name": "weather"}, "weather"),
+        ({"type": "function", "name": "clock"}, "clock"),
+        ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]}, "weather"),
+    ],
+    ids=["weather", "clock", "allowed"],
+)
+def test_forced_calls_fit_their_schema(client: openai.OpenAI, choice: Any, name: str) -> None:
+    reply = client.responses.create(**ASKED, tool_choice=choice)
+    (call,) = calls_of(reply)
+    assert (call.name, call.status, reply.status, reply.output) == (name, "completed", "completed", [call])
+    arguments = orjson.loads(call.arguments)
+    assert set(arguments) == ({"city", "unit"} if name == "weather" else set())
+    with client.responses.stream(**ASKED, tool_choice=choice) as stream:
+        events = list(stream)
+        final = stream.get_final_response()
+    (streamed,) = calls_of(final)
+    assert (streamed.name, streamed.arguments) == (name, call.arguments)
+    deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+    assert "".join(deltas) == call.arguments
+    (done,) = [event for event in events if event.type == "response.function_call_arguments.done"]
+    assert (done.arguments, done.item_id) == (call.arguments, streamed.id)
+
+
+def test_some_call_is_made_where_one_is_required(client: openai.OpenAI) -> None:
+    reply = client.responses.create(**ASKED, tool_choice="required")
+    assert [call.name in ("weather", "clock") for call in calls_of(reply)] == [True]
+    assert reply.output_text == ""
+
+
+def test_results_of_calls_are_read(client: openai.OpenAI) -> None:
+    first = client.responses.create(**ASKED, tool_choice={"type": "function", "name": "weather"})
+    (call,) = calls_of(first)
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "31 degrees"}
+    asked = {"role": "user", "content": ASKED["input"]}
+    reply = client.responses.create(**ASKED | {"input": [asked, call.model_dump(exclude_none=True), result]})
+    assert reply.output_text or calls_of(reply)
+    assert reply.usage is not None and first.usage is not None
+    assert reply.usage.input_tokens > first.usage.input_tokens
+    parts = result | {"output": [{"type": "input_text", "text": "31 degrees"}]}
+    again = client.responses.create(**ASKED | {"input": [asked, call.model_dump(exclude_none=True), parts]})
+    assert (again.output_text, again.usage.input_tokens if again.usage else 0) == (
+        reply.output_text,
+        reply.usage.input_tokens,
+    )
+
+
+def test_no_tool_is_told_of_where_none_may_be_called(client: openai.OpenAI) -> None:
+    plain = client.responses.create(**{key: value for key, value in ASKED.items() if key != "tools"})
+    reply = client.responses.create(**ASKED, tool_choice="none")
+    assert reply.output_text == plain.output_text
+    assert reply.usage is not None and plain.usage is not None
+    assert reply.usage.input_tokens == plain.usage.input_tokens
+
+
+BAD_TOOLS: list[tuple[dict[str, Any], int, str]] = [
+    ({"tool_choice": {"type": "function", "name": "stove"}}, 400, "tool_choice"),
+    ({"tool_choice": "required", "tools": []}, 400, "tool_choice"),
+    ({"tools": [*TOOLS, TOOLS[0]]}, 400, "tools[2].name"),
+    ({"tools": [{"type": "function", "name": "x", "parameters": {"type": "bogus"}}]}, 400, "tools[0].parameters"),
+    ({"tools": [{"type": "function", "name": "x y"}]}, 400, "tools[0].name"),
+    (
+        {"input": [{"type": "function_call", "call_id": "1", "name": "x", "arguments": "{"}]},
+        400,
+        "input[0].arguments",
+    ),
+    ({"reasoning": {"effort": "high"}}, 400, "reasoning.effort"),
+]
+
+
+@pytest.mark.parametrize(("fields", "status", "param"), BAD_TOOLS, ids=[str(i) for i in range(len(BAD_TOOLS))])
+def test_refusals_of_tools_name_the_field(smollm2_server: str, fields: dict[str, Any], status: int, param: str) -> None:
+    reply = post(smollm2_server, ASKED | fields)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (status, param), reply.text
