@@ -16,7 +16,9 @@ from fucina.server.state import ServerState
 from fucina.server.wire.messages_reply import MessageReply
 
 QUESTION = [{"role": "user", "content": "Name three primary colors."}]
-GREEDY: dict[str, Any] = {"model": "smollm2", "messages": QUESTION, "temperature": 0, "max_tokens": 24}
+#: What the client has no parameter for.
+EXTRA: dict[str, Any] = {"temperature": 0}
+GREEDY: dict[str, Any] = {"model": "smollm2", "messages": QUESTION, "max_tokens": 24, "extra_body": EXTRA}
 
 
 @pytest.fixture
@@ -25,7 +27,8 @@ def client(smollm2_server: str) -> anthropic.Anthropic:
 
 
 def post(address: str, body: dict[str, Any], path: str = "/v1/messages", **headers: str) -> httpx2.Response:
-    return httpx2.post(f"{address}{path}", json=body, headers=headers, timeout=60)
+    fields = body.get("extra_body", {}) | {key: value for key, value in body.items() if key != "extra_body"}
+    return httpx2.post(f"{address}{path}", json=fields, headers=headers, timeout=60)
 
 
 def text_of(message: anthropic.types.Message) -> str:
@@ -147,7 +150,7 @@ class Color(BaseModel):
 
 
 def test_parse_gives_an_instance(client: anthropic.Anthropic) -> None:
-    options: dict[str, Any] = {"model": "smollm2", "messages": QUESTION, "max_tokens": 100, "temperature": 0}
+    options: dict[str, Any] = {"model": "smollm2", "messages": QUESTION, "max_tokens": 100, "extra_body": EXTRA}
     reply = client.messages.parse(**options, output_format=Color)
     assert isinstance(reply.parsed_output, Color)
 
@@ -219,7 +222,7 @@ TOOLS: list[Any] = [
 ASKED: dict[str, Any] = {
     "model": "smollm2",
     "messages": [{"role": "user", "content": "How warm is it in Rome?"}],
-    "temperature": 0,
+    "extra_body": EXTRA,
     "max_tokens": 100,
     "tools": TOOLS,
 }
@@ -272,7 +275,7 @@ def test_results_of_tools_are_read(client: anthropic.Anthropic) -> None:
         fields = ASKED | {"messages": turns}
         reply = client.messages.create(**fields)
         assert reply.usage.cache_read_input_tokens is not None
-        counted = {key: value for key, value in fields.items() if key not in ("temperature", "max_tokens")}
+        counted = {key: value for key, value in fields.items() if key not in ("extra_body", "max_tokens")}
         n_prompt = reply.usage.input_tokens + reply.usage.cache_read_input_tokens
         assert client.messages.count_tokens(**counted).input_tokens == n_prompt
         return reply
@@ -295,7 +298,7 @@ BAD_TOOLS: list[tuple[dict[str, Any], int, str]] = [
 def test_refusals_of_tools_name_the_field(
     smollm2_server: str, fields: dict[str, Any], status: int, param: str, path: str
 ) -> None:
-    dropped = ("max_tokens", "temperature") if path.endswith("count_tokens") else ()
+    dropped = ("max_tokens", "extra_body") if path.endswith("count_tokens") else ()
     body = {key: value for key, value in (ASKED | fields).items() if key not in dropped}
     reply = post(smollm2_server, body, path)
     assert reply.status_code == status, reply.text
