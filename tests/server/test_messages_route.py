@@ -158,6 +158,7 @@ def test_parse_gives_an_instance(client: anthropic.Anthropic) -> None:
 BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"max_tokens": None}, 400, "max_tokens"),
     ({"messages": []}, 400, "messages"),
+    ({"messages": [{"role": "user", "content": []}]}, 400, "messages"),
     ({"messages": [{"role": "user", "content": 5}]}, 400, "messages[0].user.content"),
     ({"messages": [*QUESTION, {"role": "assistant", "content": "Red"}]}, 400, "messages[1]"),
     (

@@ -216,6 +216,7 @@ def test_what_was_taken_is_told(client: openai.OpenAI) -> None:
 
 BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"input": 5}, 400, "input"),
+    ({"input": []}, 400, "input"),
     ({"input": [{"role": "user"}]}, 400, "input[0].content"),
     ({"input": [{"role": "user", "content": 5}]}, 400, "input[0].content"),
     ({"input": [{"type": "strange"}]}, 400, "input[0].type"),

@@ -29,7 +29,7 @@ from fucina.server.wire.responses import AllowedTools, FunctionName, ResponsesRe
 def item_messages(instructions: str | None, given: str | Sequence[Item]) -> list[Message]:
     """The messages that items stand for. Thoughts, words and calls in a row are one message of the model's.
 
-    Raises ApiError for a call whose arguments are none.
+    Raises ApiError for a call whose arguments are none, and where nothing is said at all.
     """
     written: list[dict[str, Any]] = []
     if instructions:
@@ -38,6 +38,8 @@ def item_messages(instructions: str | None, given: str | Sequence[Item]) -> list
         return [*written, {"role": "user", "content": given}]
     for i, item in enumerate(given):
         _add(written, item, f"input[{i}]")
+    if not written:
+        raise ApiError(400, "there is nothing to answer", code="invalid_value", param="input")
     return list(written)
 
 

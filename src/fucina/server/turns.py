@@ -27,7 +27,7 @@ from fucina.server.wire.messages import (
 def turn_messages(body: TurnsRequest) -> list[Message]:
     """The messages of a conversation; turns of one role in a row are one.
 
-    Raises ApiError for one that ends with the beginning of an answer.
+    Raises ApiError for one that says nothing, or ends with the beginning of an answer.
     """
     if body.messages[-1].role == "assistant":
         message = "the last turn is the model's own: it cannot be told how its answer begins"
@@ -37,6 +37,8 @@ def turn_messages(body: TurnsRequest) -> list[Message]:
         written.append({"role": "system", "content": _text(body.system)})
     for role, turns in groupby(body.messages, key=lambda turn: turn.role):
         written += _messages(role, [block for turn in turns for block in _blocks(turn)])
+    if not written:
+        raise ApiError(400, "there is nothing to answer", code="invalid_value", param="messages")
     return written
 
 
