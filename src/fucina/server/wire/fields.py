@@ -25,6 +25,10 @@ class Policy:
     note: str = ""
     neutral: tuple[object, ...] = (None,)
 
+    def takes(self, value: object) -> bool:
+        """Whether a value of a refused field changes nothing. JSON's true is not 1, which Python's is."""
+        return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in self.neutral)
+
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """The field in a JSON schema: of a refused one only what changes nothing is valid."""
         if self.kind == "refused":
@@ -49,7 +53,7 @@ class WirePart(BaseModel):
     @model_validator(mode="after")
     def _refuse(self) -> Self:
         for name, policy in _refusals(type(self)):
-            if getattr(self, name) not in policy.neutral:
+            if not policy.takes(getattr(self, name)):
                 raise ApiError(501, f"'{name}' is not supported: {policy.note}", code="unsupported", param=name)
         return self
 
