@@ -122,6 +122,7 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"n": 100}, 400, "n"),
     ({"grammar": ""}, 400, "grammar"),
     ({"messages": []}, 400, "messages"),
+    ({"prompt": "x" * 600}, 400, "prompt"),
     ({"model": "gpt-9"}, 404, "model"),
 ]
 

@@ -61,7 +61,9 @@ class _Record:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                # the second name is the one that Anthropic's clients read
+                told = [(name, request_id.encode()) for name in (b"x-request-id", b"request-id")]
+                message["headers"] = [*message["headers"], *told]
             await send(message)
 
         try:

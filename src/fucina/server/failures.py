@@ -70,6 +70,8 @@ def invalid(error: ValidationError) -> ApiError:
         return ApiError(
             400, f"there is no field '{param}': it is none that this server knows", code="unknown_field", param=param
         )
+    if kind == "unsupported":
+        return ApiError(501, f"{param}: {first['msg']}", code="unsupported", param=param)
     if kind == "missing":
         return ApiError(400, f"the field '{param}' is missing", code="missing_field", param=param)
     return ApiError(400, f"{param or 'the body'}: {first['msg']}", code="invalid_value", param=param)

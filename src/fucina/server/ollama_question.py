@@ -30,7 +30,7 @@ def chat_question(call: Call) -> Question:
 
 def generate_question(call: Call) -> Question:
     """What a text asks. Raises ApiError and ConfigError."""
-    return _question(call, None, **_asked(call, call.body))
+    return _question(call, None, **_asked(call, call.body), source="prompt")
 
 
 def _question(call: Call, tools: Sequence[ToolDefinition] | None, **asked: Any) -> Question:

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from fucina.server.endpoint import Endpoint
 from fucina.server.ndjson import NDJSON
-from fucina.server.routes import chat, completions, embeddings, ollama, ollama_models, plain, tokens
+from fucina.server.routes import (
+    chat,
+    completions,
+    embeddings,
+    messages,
+    ollama,
+    ollama_models,
+    plain,
+    responses,
+    tokens,
+)
 from fucina.server.routes.docs import described
 from fucina.server.wire import chat_replies, ollama_replies
 from fucina.server.wire import plain as plain_replies
 from fucina.server.wire.chat import ChatRequest
 from fucina.server.wire.completions import CompletionReply, CompletionRequest
 from fucina.server.wire.embeddings import EmbeddingReply, EmbeddingRequest
-from fucina.server.wire.errors import OLLAMA, OPENAI
+from fucina.server.wire.errors import ANTHROPIC, OLLAMA, OPENAI
+from fucina.server.wire.messages import CountReply, CountRequest, MessagesRequest
+from fucina.server.wire.messages_reply import MessageReply
 from fucina.server.wire.ollama import EmbedRequest, GenerateRequest, OllamaChatRequest, ShowRequest
+from fucina.server.wire.responses import ResponsesRequest
+from fucina.server.wire.responses_reply import ResponseReply
 from fucina.server.wire.tokens import (
     ApplyTemplateReply,
     ApplyTemplateRequest,
@@ -51,6 +65,18 @@ _OPENAI = (
         is_answer=True,
     ),
     Endpoint(
+        path="/v1/responses",
+        method="POST",
+        summary="Answer items (OpenAI)",
+        dialect=OPENAI,
+        work=responses.responses,
+        body=ResponsesRequest,
+        reply=ResponseReply,
+        stream=_EVENTS,
+        example={"model": "smollm2", "input": "Hello!", "max_output_tokens": 64},
+        is_answer=True,
+    ),
+    Endpoint(
         path="/v1/embeddings",
         method="POST",
         summary="Make vectors of texts (OpenAI)",
@@ -76,6 +102,31 @@ _OPENAI = (
         dialect=OPENAI,
         work=plain.one_model,
         reply=plain_replies.ModelEntry,
+    ),
+)
+
+_ANTHROPIC = (
+    Endpoint(
+        path="/v1/messages",
+        method="POST",
+        summary="Answer a conversation (Anthropic)",
+        dialect=ANTHROPIC,
+        work=messages.messages,
+        body=MessagesRequest,
+        reply=MessageReply,
+        stream=_EVENTS,
+        example={"model": "smollm2", "messages": _HELLO, "max_tokens": 64},
+        is_answer=True,
+    ),
+    Endpoint(
+        path="/v1/messages/count_tokens",
+        method="POST",
+        summary="Count the tokens of a conversation (Anthropic)",
+        dialect=ANTHROPIC,
+        work=messages.count_tokens,
+        body=CountRequest,
+        reply=CountReply,
+        example={"model": "smollm2", "messages": _HELLO},
     ),
 )
 
@@ -216,7 +267,7 @@ _OPERATION = (
     ),
 )
 
-_API = (*_OPENAI, *_TOKENS, *_OLLAMA, *_OPERATION)
+_API = (*_OPENAI, *_ANTHROPIC, *_TOKENS, *_OLLAMA, *_OPERATION)
 
 #: Every path, and those that describe them.
 ENDPOINTS = (*_API, *described(_API))

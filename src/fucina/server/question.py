@@ -15,8 +15,8 @@ from fucina.engine.model import Model
 from fucina.engine.options import Prompt
 from fucina.engine.request import Request
 from fucina.engine.wording import Message
-from fucina.errors import ConstraintError
-from fucina.server.failures import ApiError
+from fucina.errors import ConstraintError, ContextFull, TemplateError
+from fucina.server.failures import ApiError, as_api_error
 from fucina.server.reading import ChoiceReader
 from fucina.server.reasoning import ReasoningSplitter
 from fucina.server.state import Loaded
@@ -29,7 +29,7 @@ class Question:
 
     `form` is what the answer must look like, with the field that asks for it. `effort` and `thinking` say how much the
     model should think, where it can be told. `references` are texts that the answer may quote. `n` answers are given,
-    each with the seed after the one before.
+    each with the seed after the one before. `source` is the request's field with what is asked, for errors.
     """
 
     prompt: Prompt | None = None
@@ -45,6 +45,7 @@ class Question:
     n: int = 1
     cache_salt: str = ""
     deadline_s: float | None = None
+    source: str = "messages"
 
     def requests(self, loaded: Loaded) -> list[Request]:
         """What the engine computes. Takes as long as template, tokenizer and grammar do.
@@ -52,16 +53,22 @@ class Question:
         Raises ApiError for a form that cannot be honoured, and what template and engine raise.
         """
         model, form = loaded.model, self._form(loaded)
-        prompt = self.prompt
-        if prompt is None:
-            prompt = self._chat_ids(loaded)
-        elif isinstance(prompt, str):
-            prompt = model.speech.prompt_ids(prompt)
         try:
+            prompt = self.prompt_ids(loaded)
             return [self._request(model, prompt, i, form[1] if form is not None else None) for i in range(self.n)]
         except ConstraintError as error:
             param = form[0] if form is not None else None
             raise ApiError(400, str(error), code="invalid_constraint", param=param) from error
+        except (ContextFull, TemplateError) as error:
+            failure = as_api_error(error)
+            failure.param = self.source
+            raise failure from error
+
+    def prompt_ids(self, loaded: Loaded) -> Prompt:
+        """The tokens of what is asked. Raises ConfigError and TemplateError."""
+        if self.prompt is None:
+            return self._chat_ids(loaded)
+        return loaded.model.speech.prompt_ids(self.prompt) if isinstance(self.prompt, str) else self.prompt
 
     def _form(self, loaded: Loaded) -> tuple[str, Constraint] | None:
         """What the answer must look like, its calls included. Raises ApiError and ConfigError."""

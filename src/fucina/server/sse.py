@@ -9,7 +9,7 @@ import orjson
 
 from fucina.server.endpoint import Dialect
 from fucina.server.failures import ApiError
-from fucina.server.stream import Stream
+from fucina.server.stream import Farewell, Stream
 
 #: What clients do not see.
 COMMENT = b": still at it\n\n"
@@ -30,10 +30,20 @@ def event_stream(
     *,
     event: str | None = None,
     last: bytes = b"",
+    farewell: Farewell | None = None,
 ) -> Stream:
-    """A response of events; a failure on the way is one more of them, named `event`, and then `last`."""
+    """A response of events; a failure on the way is one more of them, named `event`, and then `last`.
 
-    def farewell(error: ApiError) -> bytes:
+    Or it is what `farewell` makes of it, where the dialect's usual failure will not do.
+    """
+
+    def told(error: ApiError) -> bytes:
         return frame(dialect.failure(error), event) + last
 
-    return Stream(pieces, media_type="text/event-stream", refusal=dialect.refuse, farewell=farewell, stall_s=stall_s)
+    return Stream(
+        pieces,
+        media_type="text/event-stream",
+        refusal=dialect.refuse,
+        farewell=farewell or told,
+        stall_s=stall_s,
+    )

@@ -50,6 +50,7 @@ def _questions(body: CompletionRequest, call: Call, prompts: Sequence[Prompt]) -
     return [
         Question(
             prompt=prompt,
+            source="prompt",
             params=params,
             form=form,
             bias=body.bias(),
