@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, JsonValue
 
 from fucina.server.wire.chat import ChatMessage, Switches, Text, ToolDefinition
 from fucina.server.wire.fields import BOOKKEEPING, WireReply, WireRequest, refused
@@ -15,8 +15,14 @@ Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=10_000)]
 Tools = Annotated[list[ToolDefinition], Field(max_length=128)]
 
 
+def _given(name: str) -> JsonValue:
+    return {"required": [name], "properties": {name: {"type": ["string", "array"]}}}
+
+
 class TokenizeRequest(WireRequest):
     """A text, as `content` or `prompt`, or messages, to be made into tokens; one of them."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_given("content"), _given("prompt"), _given("messages")]})
 
     model: ModelName | None = None
     content: Annotated[Text | None, Field(description="A text; begin tokens are added only if add_special asks.")] = (
