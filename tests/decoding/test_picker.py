@@ -243,7 +243,9 @@ class Knowing(Recorder):
     def only_token(self) -> int | None:
         return self.allowed[0] if len(self.allowed) == 1 else None
 
-    def allows(self, token: int) -> bool:
+    def take(self, token: int) -> bool:
+        if token in self.allowed:
+            self.commit(token)
         return token in self.allowed
 
 

@@ -66,7 +66,12 @@ class Picker:
         logits (vocab,) f32, contiguous, borrowed. Raises AllTokensMasked, BadLogits, and whatever the processor raises;
         then nothing was committed.
         """
-        token = self._told(logits, self._forbidding) if self._forbidding is not None else -1
+        token, committed = -1, False
+        if self._forbidding is not None:
+            token = _only(logits, self._forbidding)
+            if token < 0 and self._greatest_wins:
+                token = self._taken(logits, self._forbidding)
+                committed = token >= 0
         if token < 0:
             row = self._edited(logits, history) if self._edits else logits
             token = self._greatest(row) if self._is_greedy else self._drawn(row, uniform(self.seed, len(history)))
@@ -74,7 +79,7 @@ class Picker:
             choice = Choice(token)
         else:
             choice = Choice(token, *token_logprobs(self.scans, logits, token, self._n_top))
-        if self.processor is not None:
+        if self.processor is not None and not committed:
             self.processor.commit(token)
         return choice
 
@@ -89,16 +94,10 @@ class Picker:
             self._penalties.apply(self._copy, history)
         return self._copy
 
-    def _told(self, logits: NDArray[np.float32], forbidding: Forbidding) -> int:
-        """The token that a mask would give, where that can be told without one; -1 elsewhere."""
-        only = forbidding.only_token()
-        if only is not None:
-            return only if _MASKED < logits.item(only) < np.inf else -1
-        if self._greatest_wins:
-            token = self.scans.argmax(logits)
-            if token >= 0 and logits.item(token) != _MASKED and forbidding.allows(token):
-                return token
-        return -1
+    def _taken(self, logits: NDArray[np.float32], forbidding: Forbidding) -> int:
+        """The greatest of the row, committed, where it may be chosen: then a mask would give it too. -1 elsewhere."""
+        token = self.scans.argmax(logits)
+        return token if token >= 0 and logits.item(token) != _MASKED and forbidding.take(token) else -1
 
     def _greatest(self, row: NDArray[np.float32]) -> int:
         token = self.scans.argmax(row)
@@ -126,6 +125,12 @@ class Picker:
             if index >= 0:
                 return int(ids[index])
             window *= 4
+
+
+def _only(logits: NDArray[np.float32], forbidding: Forbidding) -> int:
+    """The only token that may be chosen, as far as that is known and it has a logit; -1 elsewhere."""
+    token = forbidding.only_token()
+    return -1 if token is None or not _MASKED < logits.item(token) < np.inf else token
 
 
 def _bad_logits(row: NDArray[np.float32]) -> BadLogits:

@@ -177,9 +177,12 @@ class MasksAhead:
         mask: NDArray[np.uint32] = self._out[index]
         return mask
 
-    def consume(self, token: int) -> None:
-        """Go on by a token that the mask allows. Raises what the matcher raises."""
-        self.matcher.consume(token)
+    def take(self, token: int) -> bool:
+        """Go on by a token if the mask allows it. False: it does not, and nothing changed."""
+        if not self._is_settled:
+            self._settle()
+        if not self._matcher.take(token):
+            return False
         if self._knows_forced and len(self._forced) > 1 and self._forced[0] == token:
             self._forced = self._forced[1:]
         else:
@@ -188,6 +191,12 @@ class MasksAhead:
             self._n_consumed += 1
         else:
             self._job = None
+        return True
+
+    def consume(self, token: int) -> None:
+        """Go on by a token that the mask allows. Raises ConstraintFailed for any other, which changes nothing."""
+        if not self.take(token):
+            raise ConstraintFailed(f"token {token} is not allowed here")
 
     def _begin(self, tokens: list[int], n_lead: int) -> MaskJob:
         """A job for the masks behind the first `n_lead` of the tokens, which are forced, and behind each later one."""
