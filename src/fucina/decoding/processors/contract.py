@@ -24,7 +24,7 @@ class LogitProcessor(Protocol):
     def commit(self, token: int) -> None:
         """Learn the token that was chosen: called exactly once after each process. Committed tokens never roll back.
 
-        Of a `Forbidding` processor also after an `only_token` in place of process, and not after a `take` that said yes.
+        Of a `Forbidding` processor also after an `only_token` in place of process; a `take` that says yes is a commit.
         """
 
     def reset(self) -> None:
