@@ -138,7 +138,9 @@ class MasksAhead:
     def forced(self) -> Sequence[int]:
         """Tell the tokens that must follow. Raises what the matcher raises."""
         if not self._knows_forced:
-            self._forced, self._knows_forced = self.matcher.forced_tokens(), True
+            if not self._is_settled:
+                self._settle()
+            self._forced, self._knows_forced = self._matcher.forced_tokens(), True
         return self._forced
 
     def prepare(self, drafts: Sequence[int]) -> None:
@@ -166,15 +168,10 @@ class MasksAhead:
                 self._single[:] = 0
                 self._single[forced[0] >> 5] = 1 << (forced[0] & 31)
                 return self._single
-        self._settle()
-        job, index = self._job, self._n_consumed - self._n_lead
-        if job is None or (job.error is None and index >= job.n_masks):
-            job, index = self._begin([], 0), 0
-            self._settle()
+        mask = self._mask_of_job() if self._job is not None else None
+        if mask is None:
+            mask = self._mask_now()
         self.costs.waited_s += perf_counter() - began
-        if job.error is not None:
-            raise job.error
-        mask: NDArray[np.uint32] = self._out[index]
         return mask
 
     def take(self, token: int) -> bool:
@@ -198,6 +195,27 @@ class MasksAhead:
         if not self.take(token):
             raise ConstraintFailed(f"token {token} is not allowed here")
 
+    def _mask_of_job(self) -> NDArray[np.uint32] | None:
+        """The mask of the next token, where the job has it: it may have ended at a draft that is not allowed."""
+        self._settle()
+        assert self._job is not None
+        if self._job.error is not None:
+            raise self._job.error
+        index = self._n_consumed - self._n_lead
+        return self._out[index] if index < self._job.n_masks else None
+
+    def _mask_now(self) -> NDArray[np.uint32]:
+        """The mask of the next token, computed here."""
+        self._job, began = None, perf_counter()
+        self._matcher.masks((), self._out[:1])
+        self._count(1, perf_counter() - began)
+        return self._out[0]
+
+    def _count(self, n_masks: int, seconds: float) -> None:
+        self.costs.masks += n_masks
+        self.costs.seconds += seconds
+        self._expected_s = seconds / max(n_masks, 1)
+
     def _begin(self, tokens: list[int], n_lead: int) -> MaskJob:
         """A job for the masks behind the first `n_lead` of the tokens, which are forced, and behind each later one."""
         self._settle()
@@ -213,6 +231,4 @@ class MasksAhead:
         if not self._is_settled and self._job is not None:
             self._job.wait()
             self._is_settled = True
-            self.costs.masks += self._job.n_masks
-            self.costs.seconds += self._job.seconds
-            self._expected_s = self._job.seconds / max(self._job.n_masks, 1)
+            self._count(self._job.n_masks, self._job.seconds)

@@ -24,10 +24,11 @@ class GrammarMatcher:
     def __init__(self, state: llguidance.LLMatcher, vocabulary: GrammarVocabulary, *, ended: bool = False) -> None:
         """Take over `state`, which nobody else may use."""
         self._state, self._vocabulary, self._ended = state, vocabulary, ended
-        # Tokens that must follow one another, never changed, and how many of them are consumed. Cutting the forced text
-        # into tokens anew behind each of them takes longer than all else, and gives the same.
-        self._run: Sequence[int] | None = None
+        # Tokens that must follow one another from the engine's state on, never changed, and how many of them did: it
+        # takes them all at once. Asking it anew behind each would give the same, for more than all else takes.
+        self._run: list[int] | None = None
         self._at = 0
+        self._room: tuple[NDArray[np.uint32], int] | None = None  # for a mask, and its address, which is dear to ask for
         self.n_words = vocabulary.n_words
 
     @property
@@ -59,13 +60,13 @@ class GrammarMatcher:
     def take(self, token: int) -> bool:
         """Go on by one token if the mask allows it. False: it does not, and nothing changed."""
         forced = self._forced_token()
-        # other ways to cut a forced text into tokens are not the mask's
-        if (forced is not None and forced != token) or not self._advance(token):
-            return False
         if forced is None:
-            self._run = None
-        else:
-            self._at += 1
+            return self._advance(token)
+        if forced != token:  # other ways to cut a forced text into tokens are not the mask's
+            return False
+        self._at += 1
+        if self._run is not None and self._at == len(self._run):
+            self._end_run(self._run)
         return True
 
     def consume(self, token: int) -> None:
@@ -99,26 +100,40 @@ class GrammarMatcher:
         return other
 
     def _may_take(self, token: int) -> bool:
-        """Whether the engine would take it; it may still be another than the forced one."""
+        """Whether it may follow, as far as that can be told without trying."""
+        forced = self._forced_token()
+        if forced is not None:
+            return token == forced
         return self._ended or token in self._vocabulary.end_ids or self._state.validate_tokens([token]) == 1
 
     def _forced_token(self) -> int | None:
         """The only token that may follow, as far as the text is forced; None where there is a choice, or an end."""
         if self._ended:
             return None
-        if self._run is None or (self._run and self._at == len(self._run)):
+        if self._run is None:
             self._run, self._at = self._state.compute_ff_tokens(), 0
             self._check()
         return self._run[self._at] if self._run else None
 
     def _advance(self, token: int) -> bool:
-        """Go on by a token if the engine takes it."""
+        """Go on by a token that nothing forces, if the engine takes it."""
         if self._vocabulary.is_text(token):
-            is_taken = not self._ended and self._state.try_consume_tokens([token]) == 1
+            if self._ended or self._state.try_consume_tokens([token]) != 1:
+                self._check()
+                return False
+            self._run = None
             self._check()
-            return is_taken
+            return True
         self._ended = self._ended or (token in self._vocabulary.end_ids and self._state.is_accepting())
         return self._ended and token in self._vocabulary.end_ids
+
+    def _end_run(self, run: list[int]) -> None:
+        """Let the engine take what was forced, all of which came."""
+        self._run = None
+        n_taken = self._state.try_consume_tokens(run)
+        self._check()
+        if n_taken != len(run):
+            raise ConstraintFailed(f"the grammar forces token {run[n_taken]} and refuses it")
 
     def _write_mask(self, out: NDArray[np.uint32]) -> None:
         forced = self._forced_token()
@@ -128,10 +143,14 @@ class GrammarMatcher:
             out[:] = 0
             out[forced >> 5] = 1 << (forced & 31)
         else:
-            self._state.unsafe_compute_mask_ptr(out.ctypes.data, out.nbytes)
+            if self._room is None:
+                room = np.empty(self.n_words, np.uint32)
+                self._room = room, room.ctypes.data
+            room, address = self._room
+            self._state.unsafe_compute_mask_ptr(address, room.nbytes)
             self._check()
             # where a grammar excludes something, the engine may allow tokens without text that it then refuses
-            np.bitwise_and(out, self._vocabulary.known_mask, out=out)
+            np.bitwise_and(room, self._vocabulary.known_mask, out=out)
 
     def _check(self) -> None:
         if self._state.is_error():
