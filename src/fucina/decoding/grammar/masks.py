@@ -202,14 +202,18 @@ class MasksAhead:
         if self._job.error is not None:
             raise self._job.error
         index = self._n_consumed - self._n_lead
-        return self._out[index] if index < self._job.n_masks else None
+        if index >= self._job.n_masks:
+            return None
+        mask: NDArray[np.uint32] = self._out[index]
+        return mask
 
     def _mask_now(self) -> NDArray[np.uint32]:
         """The mask of the next token, computed here."""
         self._job, began = None, perf_counter()
         self._matcher.masks((), self._out[:1])
         self._count(1, perf_counter() - began)
-        return self._out[0]
+        mask: NDArray[np.uint32] = self._out[0]
+        return mask
 
     def _count(self, n_masks: int, seconds: float) -> None:
         self.costs.masks += n_masks

@@ -28,7 +28,7 @@ class GrammarMatcher:
         # takes them all at once. Asking it anew behind each would give the same, for more than all else takes.
         self._run: list[int] | None = None
         self._at = 0
-        self._room: tuple[NDArray[np.uint32], int] | None = None  # for a mask, and its address, which is dear to ask for
+        self._room: tuple[NDArray[np.uint32], int] | None = None  # of a mask, and its address
         self.n_words = vocabulary.n_words
 
     @property
