@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Without top_k, tokens are sorted only as far as the draw needs: this many first, then four times as many, and so on.
 _FIRST_WINDOW = 256
+# So many of the greatest logits are tried one by one before a mask is asked for.
+_MOST_TRIED = 16
 # 1/temperature stays finite, so that 0 * inf cannot make a NaN of the greatest logit.
 _GREATEST_INVERSE = 1e300
 _MASKED = -np.inf
@@ -95,9 +97,18 @@ class Picker:
         return self._copy
 
     def _taken(self, logits: NDArray[np.float32], forbidding: Forbidding) -> int:
-        """The greatest of the row, committed, where it may be chosen: then a mask would give it too. -1 elsewhere."""
+        """The greatest that may be chosen, committed, if it is among the first of the row; -1 elsewhere.
+
+        Trying some tokens takes less than a mask of all, and gives the same.
+        """
         token = self.scans.argmax(logits)
-        return token if token >= 0 and logits.item(token) != _MASKED and forbidding.take(token) else -1
+        if token < 0 or logits.item(token) == _MASKED:
+            return -1
+        if forbidding.take(token):
+            return token
+        found = self.scans.top_k(logits, _MOST_TRIED)
+        ids = found[0][1:].tolist() if found is not None else ()  # the first is refused already
+        return next((token for token in ids if forbidding.take(token)), -1)
 
     def _greatest(self, row: NDArray[np.float32]) -> int:
         token = self.scans.argmax(row)
