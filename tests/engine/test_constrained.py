@@ -13,6 +13,7 @@ import pytest
 
 from fucina.decoding.grammar import masks
 from fucina.decoding.grammar.costs import MaskCosts
+from fucina.decoding import picker
 from fucina.decoding.grammar.processor import GrammarProcessor, Thinking
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.scans import open_scans
@@ -403,7 +404,10 @@ class Fragile(ScriptedMatcher):
 
 @pytest.mark.parametrize("fails_in", ["masks", "take"])
 @pytest.mark.parametrize("drafts", [False, True])
-def test_a_broken_constraint_ends_its_own_answer_only(fails_in: str, drafts: bool) -> None:
+def test_a_broken_constraint_ends_its_own_answer_only(
+    fails_in: str, drafts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(picker, "_MOST_TRIED", 1)  # so that a mask is needed
     alone = complete(processor=grammar()).ids
     engine = Engine(ScriptedModel(), ByteTokenizer())
     fragile = Fragile(ANSWERS, vocab=VOCAB, end_ids={EOS})
