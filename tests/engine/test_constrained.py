@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fucina.decoding import picker
 from fucina.decoding.grammar import masks
 from fucina.decoding.grammar.costs import MaskCosts
-from fucina.decoding import picker
 from fucina.decoding.grammar.processor import GrammarProcessor, Thinking
 from fucina.decoding.params import SamplingParams
 from fucina.decoding.scans import open_scans
