@@ -7,6 +7,7 @@ elsewhere, no script or style stands within the page, and no string becomes mark
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     # kept, but asked for each time: a new version shows at once, an old one costs a few bytes
     "cache-control": "no-cache",
+    "vary": "accept-encoding",
 }
 _MEDIA_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
@@ -52,25 +54,30 @@ class Asset:
     path: str
     media_type: str
     content: bytes
+    packed: bytes
     tag: str
 
     @classmethod
     def read(cls, path: str, name: str) -> Asset:
         """The file `name` of the package's folder ui, served at `path`."""
         content = (files("fucina.server") / "ui" / name).read_bytes()
-        return cls(path, _MEDIA_TYPES[name.rpartition(".")[2]], content, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+        tag = f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'
+        return cls(path, _MEDIA_TYPES[name.rpartition(".")[2]], content, gzip.compress(content, mtime=0), tag)
 
-    def response(self, known: str) -> Response:
-        """The file, or 304 where the browser's If-None-Match, `known`, names it."""
+    def response(self, known: str, encodings: str) -> Response:
+        """The file, packed if Accept-Encoding, `encodings`, has gzip; 304 if If-None-Match, `known`, has its tag."""
         headers = _HEADERS | {"etag": self.tag}
-        if known == "*" or self.tag in {tag.strip().removeprefix("W/") for tag in known.split(",")}:
+        if self.tag in [tag.strip() for tag in known.split(",")]:
             return Response(status_code=304, headers=headers)
+        if "gzip" in [name.strip() for name in encodings.split(",")]:
+            return Response(self.packed, media_type=self.media_type, headers=headers | {"content-encoding": "gzip"})
         return Response(self.content, media_type=self.media_type, headers=headers)
 
 
 def _work(asset: Asset) -> Callable[[Call], Awaitable[Response]]:
     async def work(call: Call) -> Response:
-        return asset.response(call.request.headers.get("if-none-match", ""))
+        headers = call.request.headers
+        return asset.response(headers.get("if-none-match", ""), headers.get("accept-encoding", ""))
 
     return work
 

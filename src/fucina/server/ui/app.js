@@ -34,9 +34,9 @@ async function connect() {
 
 // Ask `text` in place of the turns from number `from` on, which come back where no answer begins. True where one did.
 async function ask(text, from) {
-  let fields;
+  let options;
   try {
-    fields = wanted(settings);
+    options = wanted(settings);
   } catch (error) {
     openSettings(error.message);
     return false;
@@ -46,10 +46,10 @@ async function ask(text, from) {
   const replaced = turns.splice(from);
   for (const turn of replaced) turn.node.remove();
   const question = new Question(text, edit);
-  const reply = new Answer(modelName, "response_format" in fields, again);
+  const reply = new Answer(modelName, "response_format" in options, again);
   append(question, reply);
   tell(null);
-  const failure = await grow(reply, { ...fields, model: modelName, messages: messages(turns.slice(0, -1)) });
+  const failure = await grow(reply, { ...options, model: modelName, messages: messages(turns.slice(0, -1)) });
   if (!reply.isEmpty || !failure) return true;
   for (const turn of turns.splice(from)) turn.node.remove();
   append(...replaced);
@@ -199,14 +199,18 @@ function fit() {
 
 // ---- settings
 
+function fields() {
+  return [...$("settings-form").elements].filter((field) => field.name);
+}
+
 function openSettings(problem = "") {
-  for (const field of $("settings-form").elements) if (field.name) field.value = settings[field.name];
+  for (const field of fields()) field.value = settings[field.name];
   $("settings-error").textContent = problem;
   $("settings").showModal();
 }
 
 function takeSettings() {
-  for (const field of $("settings-form").elements) if (field.name) settings[field.name] = field.value;
+  for (const field of fields()) settings[field.name] = field.value;
   save(settings);
   try {
     wanted(settings);
@@ -219,7 +223,7 @@ function takeSettings() {
 }
 
 function resetSettings() {
-  for (const field of $("settings-form").elements) if (field.name) field.value = "";
+  for (const field of fields()) field.value = "";
   takeSettings();
 }
 

@@ -28,7 +28,7 @@ export class MarkdownView {
   }
 }
 
-function element(name, ...children) {
+export function element(name, ...children) {
   const node = document.createElement(name);
   node.append(...children);
   return node;

@@ -1,19 +1,18 @@
 // What is said, on the page: a question, and an answer that grows and then tells how it was made.
 
-import { MarkdownView } from "./nodes.js";
+import { MarkdownView, element as plain } from "./nodes.js";
 
 const LETTERS = { model: "m", draft: "d", grammar: "g" };
 const NAMES = { model: "model", draft: "accepted drafts", grammar: "grammar" };
 
 function element(name, className, ...children) {
-  const node = document.createElement(name);
-  if (className) node.className = className;
-  node.append(...children);
+  const node = plain(name, ...children);
+  node.className = className;
   return node;
 }
 
 function button(label, act) {
-  const node = element("button", "", label);
+  const node = plain("button", label);
   node.type = "button";
   node.addEventListener("click", act);
   return node;
@@ -27,7 +26,7 @@ export class Question {
 
   constructor(text, edit) {
     this.text = text;
-    this.node = element("article", "question", element("div", "bubble", text), element("div", "actions", button("Edit", () => edit(this))));
+    this.node = element("article", "question", element("div", "actions", button("Edit", () => edit(this))), element("div", "bubble", text));
     this.node.setAttribute("aria-label", "You");
   }
 }
@@ -47,14 +46,13 @@ export class Answer {
   constructor(name, isJson, again) {
     this.isJson = isJson;
     this.askedAt = performance.now();
-    this.thoughtsBody = element("div");
-    this.thoughtsNode = element("details", "thoughts", element("summary", "", "Thoughts"), this.thoughtsBody);
+    this.thoughtsBody = plain("div");
+    this.thoughtsNode = element("details", "thoughts", plain("summary", "Thoughts"), this.thoughtsBody);
     this.thoughtsNode.hidden = true;
     this.body = element("div", "body");
     this.view = new MarkdownView(this.body);
     this.facts = element("div", "facts");
     this.actions = element("div", "actions", button("Copy", () => {}), button("Regenerate", again));
-    this.actions.firstChild.classList.add("copy-answer");
     this.actions.hidden = true;
     this.node = element("article", "answer growing", this.thoughtsNode, this.body, this.facts, this.actions);
     this.node.setAttribute("aria-label", name);
@@ -109,12 +107,12 @@ export class Answer {
     const found = [];
     const fact = (className, ...children) => found.push(element("span", className, ...children));
     if (reason) fact("reason", reason);
-    if (pace) fact("pace", element("b", "", pace.toFixed(pace < 10 ? 1 : 0)), " tok/s");
-    fact("tokens", element("b", "", String(this.usage?.completionTokens ?? this.nTokens)), " tokens");
-    if (this.firstAt !== null) fact("first", "first after ", element("b", "", String(Math.round(this.firstAt - this.askedAt))), " ms");
+    if (pace) fact("pace", plain("b", pace.toFixed(pace < 10 ? 1 : 0)), " tok/s");
+    fact("tokens", plain("b", String(this.usage?.completionTokens ?? this.nTokens)), " tokens");
+    if (this.firstAt !== null) fact("first", "first after ", plain("b", String(Math.round(this.firstAt - this.askedAt))), " ms");
     if (this.usage) found.push(cachedShare(this.usage));
     const drafts = this.usage?.speculation;
-    if (drafts?.drafted) fact("drafts", "drafts ", element("b", "", `${drafts.accepted}/${drafts.drafted}`), " accepted");
+    if (drafts?.drafted) fact("drafts", "drafts ", plain("b", `${drafts.accepted}/${drafts.drafted}`), " accepted");
     return found;
   }
 
@@ -126,7 +124,7 @@ export class Answer {
       const part = element("i", origin);
       part.style.flexGrow = n;
       bar.append(part);
-      legend.append(element("span", origin, `${NAMES[origin]} `, element("b", "", `${percent(n, this.nTokens)}%`)));
+      legend.append(element("span", origin, `${NAMES[origin]} `, plain("b", `${percent(n, this.nTokens)}%`)));
     }
     bar.setAttribute("aria-hidden", "true");
     return element("div", "shares", bar, legend);
@@ -135,11 +133,11 @@ export class Answer {
 
 // How much of the prompt did not have to be read again, as a small bar.
 function cachedShare({ prompt_tokens: n, prompt_tokens_details: { cached_tokens: cached } }) {
-  const filled = element("i");
+  const filled = plain("i");
   filled.style.width = `${percent(cached, n)}%`;
   const bar = element("span", "meter", filled);
   bar.setAttribute("aria-hidden", "true");
-  const node = element("span", "prompt", "prompt ", element("b", "", String(n)), " ", bar, " ", element("b", "", `${percent(cached, n)}%`), " cached");
+  const node = element("span", "prompt", "prompt ", plain("b", String(n)), " ", bar, " ", plain("b", `${percent(cached, n)}%`), " cached");
   node.title = `${cached} of the prompt's ${n} tokens were in the cache`;
   return node;
 }
