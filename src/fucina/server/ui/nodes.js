@@ -241,7 +241,8 @@ function safeAddress(text) {
 
 function anchor(address) {
   const node = element("a");
-  node.href = node.title = address;
+  node.href = address;
+  node.title = address;
   node.target = "_blank";
   node.rel = "noopener noreferrer nofollow";
   return node;
