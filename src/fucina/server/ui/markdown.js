@@ -178,7 +178,7 @@ function cells(line) {
 function paragraph(lines, i) {
   let end = i + 1;
   while (end < lines.length && !lines[end].isBlank && !isStart(lines, end) && !marker(lines[end]) && !table(lines, end)) end++;
-  return [{ kind: "paragraph", content: joined(lines.slice(i, end).map(trim)) }, end];
+  return [{ kind: "paragraph", content: trim(joined(lines.slice(i, end))) }, end];
 }
 
 function trim(line) {

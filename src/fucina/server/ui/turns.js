@@ -111,8 +111,9 @@ export class Answer {
     fact("tokens", plain("b", String(this.usage?.completionTokens ?? this.nTokens)), " tokens");
     if (this.firstAt !== null) fact("first", "first after ", plain("b", String(Math.round(this.firstAt - this.askedAt))), " ms");
     if (this.usage) found.push(cachedShare(this.usage));
-    const drafts = this.usage?.speculation;
-    if (drafts?.drafted) fact("drafts", "drafts ", plain("b", `${drafts.accepted}/${drafts.drafted}`), " accepted");
+    // what the grammar forces counts as drafted too, and has its own color
+    const tried = (this.usage?.speculation?.drafted ?? 0) - (this.usage?.speculation?.forced ?? 0);
+    if (tried > 0) fact("drafts", "drafts ", plain("b", `${this.counts.draft}/${Math.max(tried, this.counts.draft)}`), " accepted");
     return found;
   }
 
