@@ -1,7 +1,7 @@
 """Take docs/images/chat-page.png: the chat page in the middle of an answer, with its tokens' origins tinted.
 
-Serves SmolLM2 on a free port and drives a Chromium through playwright (the extra `browser`). The first answer keeps to a
-JSON schema; the second repeats much of what the conversation already has, and is caught while it grows.
+Serves SmolLM2 on a free port and drives a Chromium through playwright (the extra `browser`). The first answer keeps to
+a JSON schema; the second repeats much of what the conversation already has, and is caught while it grows.
 
 Usage: make_screenshot.py [--dark] [OUTPUT]
 """

@@ -23,6 +23,7 @@ from fucina.testing.byte_tokenizer import ASSISTANT, EOS
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is missing: pip install '.[browser]'")
 expect = api.expect
+expect.set_options(timeout=30_000)
 
 CHROMIUM = os.environ.get("FUCINA_TEST_CHROMIUM") or shutil.which("chromium-headless-shell") or shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: apt-get install chromium-headless-shell")
@@ -272,7 +273,23 @@ def test_markdown_becomes_what_it_means_however_it_arrives(show: Callable[..., A
     assert squeezed(whole) == squeezed(RENDERED)
     grown, _ = page.evaluate(RENDER, [MARKDOWN, "m" * len(MARKDOWN), True])
     assert grown == whole
-    for unit in ("*a ", "[", "[a](", "`", "``` ", "> ", "- ", "|", "_a", "**a*", "\\", "https://", "![", "# ", "\n- \n"):
+    for unit in (
+        "*a ",
+        "[",
+        "[a](",
+        "`",
+        "``` ",
+        "> ",
+        "- ",
+        "|",
+        "_a",
+        "**a*",
+        "\\",
+        "https://",
+        "![",
+        "# ",
+        "\n- \n",
+    ):
         text = unit * 4000
         _, shown = page.evaluate(RENDER, [text, "m" * len(text), False])
         assert isinstance(shown, str)

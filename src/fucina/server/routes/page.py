@@ -100,6 +100,15 @@ ENDPOINTS = (
     _endpoint("/", "index.html", "Chat in a browser"),
     *(
         _endpoint(f"/ui/{name}", name, "A part of the chat page")
-        for name in ("app.js", "client.js", "markdown.js", "nodes.js", "settings.js", "turns.js", "style.css", "icon.svg")
+        for name in (
+            "app.js",
+            "client.js",
+            "markdown.js",
+            "nodes.js",
+            "settings.js",
+            "turns.js",
+            "style.css",
+            "icon.svg",
+        )
     ),
 )
