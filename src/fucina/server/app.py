@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 from fucina.server.endpoint import Endpoint
 from fucina.server.failures import ApiError
 from fucina.server.guard import Guard, dialect_of
-from fucina.server.routes import chat, messages, plain, responses
+from fucina.server.routes import chat, messages, page, plain, responses
 from fucina.server.state import ServerState
 from fucina.server.wire.chat import ChatRequest
 from fucina.server.wire.errors import ANTHROPIC, OPENAI
@@ -86,6 +86,7 @@ ENDPOINTS = (
         work=plain.metrics,
         media_type="text/plain",
     ),
+    *page.ENDPOINTS,
 )
 
 
