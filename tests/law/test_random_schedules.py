@@ -291,7 +291,7 @@ class Rig:
 def _invent_timings(engine: Engine, rng: random.Random) -> None:
     """Let prompts be paced by timings of any kind, which a schedule's number alone decides."""
     record = engine._pacing.record
-    engine._pacing.record = lambda n_rows, n_prompt, _: record(n_rows, n_prompt, rng.expovariate(1.0))  # type: ignore[method-assign]
+    engine._pacing.record = lambda n_rows, n_prompt, _, depth: record(n_rows, n_prompt, rng.expovariate(1.0), depth)  # type: ignore[method-assign]
 
 
 def outcome(events: list[Event], rows: list[bytes]) -> Outcome:
