@@ -37,13 +37,13 @@ class Warming:
         self._thread: threading.Thread | None = None
 
     def need(self, start: int) -> None:
-        """Tell that everything before byte `start` is in use: whatever is missing past it gets touched."""
+        """Tell that everything before byte `start` is in use: what is missing past it gets touched."""
         if not self._is_possible or self._end - start > self._ahead_bytes // 2 or self._end == len(self._memory):
             return
         if self._thread is not None and self._thread.is_alive():
             return
         first = max(self._end, start // _STRIDE * _STRIDE)
-        self._end = min(start + self._ahead_bytes, len(self._memory))
+        self._end = min(-(-(start + self._ahead_bytes) // _STRIDE) * _STRIDE, len(self._memory))
         if first < self._end:
             self._thread = threading.Thread(target=self._touch, args=(first, self._end), daemon=True)
             self._thread.start()
