@@ -118,6 +118,7 @@ def test_a_disturbance_bans_no_number_of_rows() -> None:
 def test_time_that_is_spent_already_is_not_given_to_prompts() -> None:
     pacing = known(seconds=0.01)
     run(pacing, 0.01, 0.0006, 1)
+    pacing.record(1, 0, 0.01)
     whole = pacing.prompt_rows(1)
     assert pacing.spare_s(1) == pytest.approx(0.01 * (MOST_SLOWED - 1.0))
     pacing.spend(pacing.spare_s(1) / 2)
