@@ -12,7 +12,7 @@ from fucina.decoding.speculation.costs import CostTable
 
 #: A pass with prompt rows is to take at most this many times what it would take without them: the bound on what
 #: another's prompt adds to the time of a token. One row is always let in: every prompt is read in the end.
-MOST_SLOWED = 2.3
+MOST_SLOWED = 2.2
 # What is assumed where nothing was measured: 16 rows more take as long again as one row.
 _ASSUMED = CostTable([(1, 1.0), (17, 2.0)])
 # Of so many timings of passes without prompts the least counts: whatever disturbs a clock only ever adds to it.
