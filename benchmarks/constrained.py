@@ -113,7 +113,7 @@ class TimedMatcher:
 
     def __init__(self, inner: Matcher, seconds: list[float]) -> None:
         self._inner, self._seconds = inner, seconds
-        self.n_words, self.consume = inner.n_words, inner.consume
+        self.n_words, self.take, self.consume = inner.n_words, inner.take, inner.consume
         self.forced_tokens, self.valid_prefix_len = inner.forced_tokens, inner.valid_prefix_len
 
     @property

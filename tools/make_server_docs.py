@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from fucina.server.docs_page import curl
 from fucina.server.endpoint import Endpoint
 from fucina.server.field_table import FieldRow, parts, rows
-from fucina.server.paths import ENDPOINTS
+from fucina.server.paths import DESCRIBED
 
 HEADER = """# The server's interface
 
@@ -39,8 +39,8 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    page = "\n".join([HEADER, overview(ENDPOINTS), *(section(one) for one in ENDPOINTS if one.body is not None)])
-    page += "\n" + shared(ENDPOINTS)
+    page = "\n".join([HEADER, overview(DESCRIBED), *(section(one) for one in DESCRIBED if one.body is not None)])
+    page += "\n" + shared(DESCRIBED)
     if not args.check:
         args.file.write_text(page, encoding="utf-8")
         return 0

@@ -243,7 +243,9 @@ class Knowing(Recorder):
     def only_token(self) -> int | None:
         return self.allowed[0] if len(self.allowed) == 1 else None
 
-    def allows(self, token: int) -> bool:
+    def take(self, token: int) -> bool:
+        if token in self.allowed:
+            self.commit(token)
         return token in self.allowed
 
 
@@ -267,7 +269,20 @@ def test_what_is_known_without_a_mask_is_what_the_mask_gives(options: dict[str, 
     for n, row in enumerate(rows):
         assert told.pick(row, [1] * n) == masked.pick(row, [1] * n)
     assert masking.n_processed == 40
-    assert (knowing.n_processed == 0) == (len(allowed) == 1 or (len(allowed) == 8 and not options))
+    assert (knowing.n_processed == 0) == (len(allowed) == 1 or not options)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2, 15, 16, 39])
+def test_the_greatest_that_is_allowed_is_taken_however_far_down_it_is(rank: int) -> None:
+    rng = np.random.default_rng(rank)
+    for _ in range(20):
+        row = rng.integers(0, 12, 40).astype(np.float32)  # with ties
+        order = np.argsort(-row, kind="stable")
+        knowing = Knowing(sorted(order[rank:].tolist()))
+        token = Picker(SamplingParams(), 0, knowing).pick(row, []).token
+        assert token == order[rank]
+        assert knowing.calls == [token]
+        assert knowing.n_processed == (16 <= rank < 39)  # where one is left it is told
 
 
 def test_the_only_token_must_have_a_logit() -> None:

@@ -15,12 +15,12 @@ from pydantic import BaseModel
 
 from fucina.server.field_table import parts, rows
 from fucina.server.openapi import document
-from fucina.server.paths import ENDPOINTS
+from fucina.server.paths import DESCRIBED
 from fucina.server.wire.chat_replies import ChatReply
 from fucina.server.wire.fields import WirePart, policies
 
-DOCUMENT = document(ENDPOINTS, ("model",))
-BODIES = {one.path: one.body for one in ENDPOINTS if one.body is not None}
+DOCUMENT = document(DESCRIBED, ("model",))
+BODIES = {one.path: one.body for one in DESCRIBED if one.body is not None}
 
 #: Where the vendors' clients write down what each path takes.
 CLIENTS = {
@@ -60,8 +60,8 @@ def test_every_field_has_a_row() -> None:
 
 
 def test_every_path_tells_of_all_that_can_come() -> None:
-    assert {re.sub(":path", "", one.path) for one in ENDPOINTS} == set(DOCUMENT["paths"])
-    for one in ENDPOINTS:
+    assert {re.sub(":path", "", one.path) for one in DESCRIBED} == set(DOCUMENT["paths"])
+    for one in DESCRIBED:
         operation = DOCUMENT["paths"][re.sub(":path", "", one.path)][one.method.lower()]
         assert one.reply is not None or one.path in ("/metrics", "/docs", "/openapi.json")
         wanted = {"200", "401", "403", "421", "500"} | ({"400", "404", "413", "415", "501"} if one.body else set())
@@ -89,7 +89,7 @@ def test_a_live_server_describes_itself(serve: Callable[..., str]) -> None:
     assert told["components"]["schemas"]["ChatRequest"]["properties"]["model"] == {"enum": ["alias", "scripted"]}
     page = httpx2.get(f"{address}/docs")
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
-    for one in ENDPOINTS:
+    for one in DESCRIBED:
         if one.body is not None:
             assert f"<code>{one.path}</code>" in page.text
             assert all(f"<code>{row.name}</code>" in page.text for row in rows(one.body))
@@ -120,7 +120,7 @@ def test_replies_are_what_the_document_tells(serve: Callable[..., str]) -> None:
     for more in ({}, {"n": 2}, {"logprobs": True, "top_logprobs": 2, "token_details": True}):
         reply = httpx2.post(f"{address}/v1/chat/completions", json=chat | more)
         ChatReply.model_validate_json(reply.content)
-    for one in ENDPOINTS:
+    for one in DESCRIBED:
         if one.method == "GET" and one.reply is not None:
             reply = httpx2.get(address + one.path.replace("{model:path}", "alias"))
             assert reply.status_code == 200

@@ -24,8 +24,8 @@ _DEATHS: dict[int, str] = {
     signal.SIGPROF: "it takes too long",
     signal.SIGABRT: "it needs too much memory",
     signal.SIGKILL: "it needs too much memory",
-    signal.SIGSEGV: "it is nested too deeply",
-    signal.SIGBUS: "it is nested too deeply",
+    signal.SIGSEGV: "it is nested too deeply, or one of its lists is too long",
+    signal.SIGBUS: "it is nested too deeply, or one of its lists is too long",
 }
 
 

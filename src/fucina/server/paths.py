@@ -269,5 +269,8 @@ _OPERATION = (
 
 _API = (*_OPENAI, *_ANTHROPIC, *_TOKENS, *_OLLAMA, *_OPERATION)
 
-#: Every path, and those that describe them.
-ENDPOINTS = (*_API, *described(_API))
+#: The paths of the interface, and those that describe them.
+DESCRIBED = (*_API, *described(_API))
+
+#: Every path: the chat page's, too.
+ENDPOINTS = (*DESCRIBED, *page.ENDPOINTS)

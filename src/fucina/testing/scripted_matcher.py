@@ -46,12 +46,18 @@ class ScriptedMatcher:
                 return n + 1
         raise AssertionError("the loop returns")
 
-    def consume(self, token: int) -> None:
+    def take(self, token: int) -> bool:
         """See Matcher."""
         if token not in self._allowed(self.consumed):
-            raise ConstraintFailed(f"token {token} is not allowed behind {list(self.consumed)}")
+            return False
         self.n_consumed += 1
         self.consumed = (*self.consumed, token)
+        return True
+
+    def consume(self, token: int) -> None:
+        """See Matcher."""
+        if not self.take(token):
+            raise ConstraintFailed(f"token {token} is not allowed behind {list(self.consumed)}")
 
     def forced_tokens(self) -> Sequence[int]:
         """See Matcher; ends are never told."""

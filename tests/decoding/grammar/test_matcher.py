@@ -197,6 +197,21 @@ def test_forced_tokens_are_the_only_ones_with_a_real_vocabulary(model_grammars: 
     test_forced_tokens_are_the_only_ones_all_the_way(model_grammars)
 
 
+def test_a_long_forced_text_comes_token_by_token(grammars: Any) -> None:
+    """Copies go on from the middle of it; another token is refused there, and nothing else changes."""
+    text = "a long text " * 400
+    matcher, said = grammars.compiler.matcher(Constraint.json_schema({"const": text})), b""
+    assert len(matcher.forced_tokens()) <= 256
+    while not matcher.is_accepting:
+        (token,) = grammars.allowed(matcher).tolist()
+        assert not matcher.take(token + 1) and not matcher.take(grammars.vocabulary.end_ids[0])
+        assert matcher.take(token)
+        said += grammars.texts[token]
+        if len(said) % 7 == 0:
+            matcher = matcher.copy()
+    assert said.decode() == json.dumps(text)
+
+
 def test_an_end_is_allowed_where_the_grammar_accepts_and_is_all_that_follows(grammars: Any) -> None:
     matcher = grammars.compiler.matcher(Constraint.regex("ab?"))
     end = grammars.vocabulary.end_ids[0]

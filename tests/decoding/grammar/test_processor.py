@@ -244,9 +244,9 @@ class Broken(ScriptedMatcher):
         self._may_fail("masks")
         return super().masks(drafts, out)
 
-    def consume(self, token: int) -> None:
-        self._may_fail("consume")
-        super().consume(token)
+    def take(self, token: int) -> bool:
+        self._may_fail("take")
+        return super().take(token)
 
     def copy(self) -> Broken:
         other = Broken(self._answers, vocab=VOCAB, end_ids=self._end_ids)
@@ -259,7 +259,7 @@ class Broken(ScriptedMatcher):
 
 
 @pytest.mark.parametrize("thread", [None, MaskThread()], ids=["inline", "thread"])
-@pytest.mark.parametrize("fails_in", ["masks", "consume"])
+@pytest.mark.parametrize("fails_in", ["masks", "take"])
 def test_what_the_matcher_raises_comes_out(fails_in: str, thread: MaskThread | None) -> None:
     matcher = Broken(ANSWERS, vocab=VOCAB, end_ids={END})
     matcher.fails_in = fails_in

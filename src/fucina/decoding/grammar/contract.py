@@ -36,11 +36,17 @@ class Matcher(Protocol):
         free meanwhile.
         """
 
+    def take(self, token: int) -> bool:
+        """Go on by one token if the mask allows it. False: it does not, and nothing changed."""
+
     def consume(self, token: int) -> None:
-        """Go on by one token that the mask allows."""
+        """Go on by one token that the mask allows. Raises ConstraintFailed for any other, which changes nothing."""
 
     def forced_tokens(self) -> Sequence[int]:
-        """Tell the tokens that must follow because each is the only one allowed. Changes nothing."""
+        """Tell the tokens that must follow because each is the only one allowed; of very many, the first.
+
+        Changes nothing.
+        """
 
     def valid_prefix_len(self, tokens: Sequence[int]) -> int:
         """Count how many of these tokens, from the first on, may follow. Changes nothing."""

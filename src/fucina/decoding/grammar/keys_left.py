@@ -54,11 +54,16 @@ class KeysLeftMatcher:
             _write_mask(trial, out[i + 1 : i + 2])
         return len(drafts) + 1
 
+    def take(self, token: int) -> bool:
+        """Go on by one token if the mask allows it. False: it does not, and nothing changed."""
+        if self._matcher.valid_prefix_len((token,)) and _leads_nowhere(self._matcher, token, {}):
+            return False
+        return self._matcher.take(token)
+
     def consume(self, token: int) -> None:
         """Go on by one token that the mask allows. Raises ConstraintFailed for any other, which changes nothing."""
-        if self._matcher.valid_prefix_len((token,)) and _leads_nowhere(self._matcher, token, {}):
-            raise ConstraintFailed(f"token {token} is not allowed here: its object has every key that it leads to")
-        self._matcher.consume(token)
+        if not self.take(token):
+            raise ConstraintFailed(f"token {token} is not allowed here, or its object has every key that it leads to")
 
     def forced_tokens(self) -> Sequence[int]:
         """Tell the tokens that must follow because each is the only one allowed. Changes nothing."""

@@ -138,7 +138,9 @@ class MasksAhead:
     def forced(self) -> Sequence[int]:
         """Tell the tokens that must follow. Raises what the matcher raises."""
         if not self._knows_forced:
-            self._forced, self._knows_forced = self.matcher.forced_tokens(), True
+            if not self._is_settled:
+                self._settle()
+            self._forced, self._knows_forced = self._matcher.forced_tokens(), True
         return self._forced
 
     def prepare(self, drafts: Sequence[int]) -> None:
@@ -166,20 +168,18 @@ class MasksAhead:
                 self._single[:] = 0
                 self._single[forced[0] >> 5] = 1 << (forced[0] & 31)
                 return self._single
-        self._settle()
-        job, index = self._job, self._n_consumed - self._n_lead
-        if job is None or (job.error is None and index >= job.n_masks):
-            job, index = self._begin([], 0), 0
-            self._settle()
+        mask = self._mask_of_job() if self._job is not None else None
+        if mask is None:
+            mask = self._mask_now()
         self.costs.waited_s += perf_counter() - began
-        if job.error is not None:
-            raise job.error
-        mask: NDArray[np.uint32] = self._out[index]
         return mask
 
-    def consume(self, token: int) -> None:
-        """Go on by a token that the mask allows. Raises what the matcher raises."""
-        self.matcher.consume(token)
+    def take(self, token: int) -> bool:
+        """Go on by a token if the mask allows it. False: it does not, and nothing changed."""
+        if not self._is_settled:
+            self._settle()
+        if not self._matcher.take(token):
+            return False
         if self._knows_forced and len(self._forced) > 1 and self._forced[0] == token:
             self._forced = self._forced[1:]
         else:
@@ -188,6 +188,37 @@ class MasksAhead:
             self._n_consumed += 1
         else:
             self._job = None
+        return True
+
+    def consume(self, token: int) -> None:
+        """Go on by a token that the mask allows. Raises ConstraintFailed for any other, which changes nothing."""
+        if not self.take(token):
+            raise ConstraintFailed(f"token {token} is not allowed here")
+
+    def _mask_of_job(self) -> NDArray[np.uint32] | None:
+        """The mask of the next token, where the job has it: it may have ended at a draft that is not allowed."""
+        self._settle()
+        assert self._job is not None
+        if self._job.error is not None:
+            raise self._job.error
+        index = self._n_consumed - self._n_lead
+        if index >= self._job.n_masks:
+            return None
+        mask: NDArray[np.uint32] = self._out[index]
+        return mask
+
+    def _mask_now(self) -> NDArray[np.uint32]:
+        """The mask of the next token, computed here."""
+        self._job, began = None, perf_counter()
+        self._matcher.masks((), self._out[:1])
+        self._count(1, perf_counter() - began)
+        mask: NDArray[np.uint32] = self._out[0]
+        return mask
+
+    def _count(self, n_masks: int, seconds: float) -> None:
+        self.costs.masks += n_masks
+        self.costs.seconds += seconds
+        self._expected_s = seconds / max(n_masks, 1)
 
     def _begin(self, tokens: list[int], n_lead: int) -> MaskJob:
         """A job for the masks behind the first `n_lead` of the tokens, which are forced, and behind each later one."""
@@ -204,6 +235,4 @@ class MasksAhead:
         if not self._is_settled and self._job is not None:
             self._job.wait()
             self._is_settled = True
-            self.costs.masks += self._job.n_masks
-            self.costs.seconds += self._job.seconds
-            self._expected_s = self._job.seconds / max(self._job.n_masks, 1)
+            self._count(self._job.n_masks, self._job.seconds)

@@ -98,9 +98,17 @@ class GrammarProcessor:
         forced = self._masks.forced() if self._phase is _Phase.GRAMMAR else ()
         return forced[0] if forced else None
 
-    def allows(self, token: int) -> bool:
-        """Whether the grammar allows a token next; then no mask is computed, nor begun ahead of the next pass."""
-        is_allowed = self._n_allowed((token,)) == 1
+    def take(self, token: int) -> bool:
+        """Commit a token if the grammar allows it; then no mask is computed, nor begun ahead of the next pass."""
+        if self._phase is not _Phase.GRAMMAR or token in self._end_ids:
+            is_allowed = self._n_allowed((token,)) == 1
+            if is_allowed:
+                self.commit(token)
+        else:
+            was_accepting = self._masks.matcher.is_accepting
+            is_allowed = self._masks.take(token)
+            if is_allowed:
+                self._was_accepting = was_accepting
         self._needs_masks = not is_allowed
         return is_allowed
 

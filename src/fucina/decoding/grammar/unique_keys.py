@@ -51,13 +51,18 @@ class UniqueKeysMatcher:
                 raise used_up()
         return n_masks
 
+    def take(self, token: int) -> bool:
+        """Go on by one token if the mask allows it. False: it does not, and nothing changed."""
+        state = self._after(self._state, token)
+        if state is None or not self._matcher.take(token):
+            return False
+        self._state = state
+        return True
+
     def consume(self, token: int) -> None:
         """Go on by one token that the mask allows. Raises ConstraintFailed for any other, which changes nothing."""
-        state = self._after(self._state, token)
-        if state is None:
-            raise ConstraintFailed(f"token {token} is not allowed here: its object has that key already")
-        self._matcher.consume(token)
-        self._state = state
+        if not self.take(token):
+            raise ConstraintFailed(f"token {token} is not allowed here, or its object has that key already")
 
     def forced_tokens(self) -> Sequence[int]:
         """Tell the tokens that must follow because each is the only one allowed. Changes nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import llguidance
@@ -14,6 +14,9 @@ from fucina.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+# So many forced texts, none of more bytes, are known with their tokens.
+_MOST_KNOWN, _LONGEST_KNOWN = 2048, 512
 
 
 class TextTokens(Protocol):
@@ -90,10 +93,15 @@ class _Source:
 
     def __init__(self, encode: Callable[..., list[int]], texts: list[bytes], end_ids: Sequence[int]) -> None:
         self._encode = encode
+        self._known = lru_cache(_MOST_KNOWN)(self._tokens)
         self.eos_token_id = end_ids[0]
         self.special_token_ids = [i for i, text in enumerate(texts) if not text]
         # a leading byte 0xFF marks a token that no text can match
         self.tokens = [text or b"\xff<[%d]>" % i for i, text in enumerate(texts)]
 
-    def __call__(self, text: bytes) -> list[int]:
+    def __call__(self, text: bytes) -> Sequence[int]:
+        # the keys of a schema come again with every answer, and with every item of an array
+        return self._known(text) if len(text) <= _LONGEST_KNOWN else self._tokens(text)
+
+    def _tokens(self, text: bytes) -> Sequence[int]:
         return self._encode(text.decode(), at_start=False)

@@ -24,7 +24,7 @@ class LogitProcessor(Protocol):
     def commit(self, token: int) -> None:
         """Learn the token that was chosen: called exactly once after each process. Committed tokens never roll back.
 
-        Of a `Forbidding` processor also after an `only_token`, or an `allows` that said yes, in place of process.
+        Of a `Forbidding` processor also after an `only_token` in place of process; a `take` that says yes is a commit.
         """
 
     def reset(self) -> None:
@@ -49,8 +49,8 @@ class Forbidding(Protocol):
     def only_token(self) -> int | None:
         """The one token that `process` would leave; None where there are several, or that is not known."""
 
-    def allows(self, token: int) -> bool:
-        """Whether `process` would leave this token a logit above -inf, if it has one."""
+    def take(self, token: int) -> bool:
+        """Commit a token if `process` would leave it a logit above -inf; False: it would not, and nothing changed."""
 
 
 @runtime_checkable
