@@ -11,6 +11,7 @@ from fucina.server.routes import (
     messages,
     ollama,
     ollama_models,
+    page,
     plain,
     responses,
     tokens,
