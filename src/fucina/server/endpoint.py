@@ -70,7 +70,7 @@ class Endpoint:
     reply: type[BaseModel] | None = None
     stream: str | None = None
     media_type: str = "application/json"
-    example: Mapping[str, Any] | None = None
+    example: Mapping[str, Any] | None = field(default=None, hash=False)
     is_answer: bool = False
     needs_model: bool = True
     is_open: bool = field(default=False)  # to those without a key
