@@ -16,7 +16,7 @@ from fucina.decoding.speculation.contract import (
     TopKRow,
 )
 from fucina.decoding.speculation.costs import StepCosts
-from fucina.decoding.speculation.gate import CostGate, Verify
+from fucina.decoding.speculation.gate import CostGate, GateMemory, Verify
 from fucina.decoding.speculation.history import History
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.decoding.speculation.stats import SourceReport, SpeculationStats
@@ -54,8 +54,9 @@ class Speculator:
         costs: StepCosts | None = None,
         options: SpeculationOptions | None = None,
         history: History | None = None,
+        memory: GateMemory | None = None,
     ) -> None:
-        """`history` is told what was said when a request ends."""
+        """`history` is told what was said when a request ends; `memory` is what the gate begins with."""
         self._options = options or SpeculationOptions()
         self._source: DraftSource | None = source
         self.error: Exception | None = None
@@ -68,7 +69,7 @@ class Speculator:
             self._give_up(error)
         self._priced = source if isinstance(source, PricedSource) else None
         self._costs = costs
-        self._gate = CostGate(self._options) if costs is not None else None
+        self._gate = CostGate(self._options, memory) if costs is not None else None
         self._stream: Sequence[int] = ()  # the tokens of the sequence, of which the first _n_fed are observed
         self._n_fed = self._n_remembered = 0
         self._history = history

@@ -20,9 +20,7 @@ _PRIOR_WEIGHT = 4.0
 _FADE = 0.97
 #: What a refusal leaves: a source thought too poor to be asked is given another chance after some hundred steps.
 _REFUSED_FADE = 0.99
-#: No draft is taken to be surer than this.
-HIGHEST = 0.98
-_LOWEST = 0.02
+_LOWEST, _HIGHEST = 0.02, 0.98
 _N_BUCKETS = len(_OF_A_MATCH)
 
 
@@ -38,7 +36,7 @@ class Acceptance:
     def probability(self, kind: Kind, match_length: int) -> float:
         """Estimate the probability that a token is right when those before it were; within [0.02, 0.98]."""
         counts = self._counts[kind][_bucket(match_length)]
-        return min(max((counts.hits + counts.prior_hits) / (counts.tried + _PRIOR_WEIGHT), _LOWEST), HIGHEST)
+        return min(max((counts.hits + counts.prior_hits) / (counts.tried + _PRIOR_WEIGHT), _LOWEST), _HIGHEST)
 
     def record(self, kind: Kind, match_length: int, n_right: int, n_tried: int) -> None:
         """Learn that of `n_tried` drafted tokens the first `n_right` were right and the next, if any, was not.

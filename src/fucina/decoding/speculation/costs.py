@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import ceil, isfinite
 
-from fucina.decoding.speculation.acceptance import HIGHEST
 from fucina.decoding.speculation.crowd import Crowd
 from fucina.errors import ConfigError
 
@@ -19,6 +18,10 @@ from fucina.errors import ConfigError
 _DENSE = 128
 # What drafts must promise: a tenth more than they cost, for neither price nor probability is known any better.
 _WORTHWHILE = 1.1
+# What they must promise where several sequences share a pass: whoever gets on faster than the others leaves them alone
+# in the end, with passes that are hardly shorter for the row that is gone. Only if all get on is a row saved worth its
+# share of a pass.
+_WORTHWHILE_TOGETHER = 1.25
 # The shares of a new sample in the running means of a plain step's seconds and of the scale, and the scale's limits.
 _PLAIN_SHARE, _SCALE_SHARE = 0.25, 0.2
 _LEAST_SCALE, _GREATEST_SCALE = 0.25, 4.0
@@ -29,6 +32,8 @@ _TIMINGS, _FEWEST_VERIFIES = 8, 4
 # Rows over which the price of one is averaged where several sequences share a pass, for there it is a small difference
 # between great times; and the steps in which prices and probabilities are told apart.
 _AVERAGED, _PRICE_STEPS, _CHANCE_STEPS = 8, 128, 64
+# How often the surest drafts are right: those of a long match, 19 times of 20.
+_SUREST = 0.95
 # Answers that are kept.
 _MOST_KEPT = 4096
 
@@ -70,7 +75,7 @@ class CostTable:
         key = (int(probability * _CHANCE_STEPS), most)
         best = self._best.get(key)
         if best is None:
-            best = self._best[key] = _best_length((key[0] + 0.5) / _CHANCE_STEPS, most, self.verify_cost)
+            best = self._best[key] = _best_length((key[0] + 0.5) / _CHANCE_STEPS, most, self.verify_cost, _WORTHWHILE)
         return best
 
     def _interpolated(self, n_rows: int) -> float:
@@ -116,12 +121,14 @@ class StepCosts:
             if len(self._best) >= _MOST_KEPT:
                 self._best.clear()
             chance = (key[0] + 0.5) / _CHANCE_STEPS
-            best = self._best[key] = _best_length(chance, most, lambda k: 1.0 + k * price / _PRICE_STEPS)
+            row_price = price / _PRICE_STEPS
+            best = _best_length(chance, most, lambda k: 1.0 + k * row_price, _WORTHWHILE_TOGETHER)
+            self._best[key] = best
         return best
 
     def may_pay(self, most: int, n_rows: int) -> bool:
         """Whether the surest drafts would be worthwhile. Where several share a pass even asking for others is not."""
-        return n_rows == 1 or self.best_length(HIGHEST, most, n_rows) > 0
+        return n_rows == 1 or self.best_length(_SUREST, most, n_rows) > 0
 
     def record_plain(self, seconds: float, n_rows: int = 1) -> None:
         """Take note of a pass without drafts, one row for each of its sequences."""
@@ -150,9 +157,9 @@ class StepCosts:
         return crowd
 
 
-def _best_length(probability: float, most: int, cost: Callable[[int], float]) -> int:
-    """The number of drafts with the most tokens for their cost; 0 where none promises a tenth more than it costs."""
-    tokens, gains = 1.0, [_WORTHWHILE]
+def _best_length(probability: float, most: int, cost: Callable[[int], float], worthwhile: float) -> int:
+    """The number of drafts with the most tokens for their cost; 0 where none promises more than `worthwhile` times."""
+    tokens, gains = 1.0, [worthwhile]
     for k in range(1, most + 1):
         tokens += probability**k
         gains.append(tokens / cost(k))
