@@ -22,15 +22,15 @@ class Verify(NamedTuple):
 
 
 _NOTHING = Verify(0, 0, 0, 0.0)
-# What a verify leaves of the memory of those before it, and for how many a new gate takes what is remembered.
-_FADE, _REMEMBERED = 0.9, 1.0
+# What a verify leaves of the memory of those before it.
+_FADE = 0.9
 
 
 class GateMemory:
-    """What the latest verifies of all gates of one model gave and cost. A new gate begins with it.
+    """What the latest verifies of all gates of one model gave and cost: a new gate begins with their mean.
 
-    It counts as one verify. After many losses a gate so begins with a small budget, and two of its own may close it; one
-    gain outweighs it. After many gains the first guesses that are wrong do not close it.
+    It counts as one verify. After many losses a gate so begins with a small budget, and two verifies of its own may
+    close it; one gain outweighs it. After many gains the first guesses that are wrong do not close it.
     """
 
     def __init__(self) -> None:
@@ -43,10 +43,8 @@ class GateMemory:
         self._sums = Verify(*[old * _FADE + new for old, new in zip(self._sums, verify, strict=True)])
 
     def opening(self) -> Verify | None:
-        """What stands in a new gate's window; None while too little is known."""
-        if self._n < _REMEMBERED:
-            return None
-        return Verify(*[each * _REMEMBERED / self._n for each in self._sums])
+        """What stands in a new gate's window; None while nothing is known."""
+        return Verify(*[each / self._n for each in self._sums]) if self._n else None
 
 
 class CostGate:
