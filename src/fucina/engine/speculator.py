@@ -100,6 +100,7 @@ class Speculator:
 
     def budget(self, n_rows: int) -> int:
         """How many drafts the next step may try, in a pass with `n_rows` rows besides them. Call it once a step."""
+        self._n_rows = n_rows
         if self._structure is not None and self._plan_forced(n_rows):
             return len(self._forced)
         if self._source is None:
@@ -112,7 +113,6 @@ class Speculator:
         if not self._gate.allows():
             self._off += 1
             return 0
-        self._n_rows = n_rows
         return self._gate.budget()
 
     def suggest(self, max_tokens: int, vocab: int, ends: Collection[int]) -> Sequence[int]:
@@ -227,7 +227,6 @@ class Speculator:
         except Exception as error:
             self._look_no_more(error)
         if self._forced and self._costs is not None:
-            self._n_rows = n_rows
             self._forced = self._forced[: self._costs.best_length(1.0, len(self._forced), n_rows)]
         return len(self._forced) > 0
 

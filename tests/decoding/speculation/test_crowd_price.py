@@ -10,7 +10,9 @@ from fucina.decoding.speculation.crowd import Crowd
 
 def test_it_begins_as_the_tables_and_then_is_what_passes_took() -> None:
     crowd = Crowd(8, 0.5)
-    crowd.record_verify(2, 0.020)  # nothing to compare with yet
+    for _ in range(3):
+        crowd.record_plain(0.010)
+    crowd.record_verify(2, 0.020)  # too little to compare with yet
     crowd.record_plain(0.010)
     for _ in range(3):
         crowd.record_verify(2, 0.012)
@@ -25,7 +27,8 @@ def test_it_begins_as_the_tables_and_then_is_what_passes_took() -> None:
 
 def test_it_lies_between_nothing_and_four_steps() -> None:
     crowd = Crowd(2, 0.5)
-    crowd.record_plain(0.010)
+    for _ in range(4):
+        crowd.record_plain(0.010)
     for _ in range(16):
         crowd.record_verify(1, 1e9)
     assert crowd.row_price == 4.0
@@ -46,7 +49,8 @@ def test_what_was_too_dear_is_tried_again_and_given_up_at_once() -> None:
             costs.record_plain(0.010, n_rows=4)
         return drafts > 0
 
-    costs.record_plain(0.010, n_rows=4)
+    for _ in range(4):
+        costs.record_plain(0.010, n_rows=4)
     drafted = [run_pass() for _ in range(2000)]
     assert drafted[:4] == [True] * 4
     assert sum(drafted[4:]) <= 2000 // 30

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
+from statistics import median_low
 
-# Timings of which the middle one counts: too many for a few stalls to reach it. Verifies that say something.
-_PLAIN_TIMINGS, _VERIFIES, _FEWEST_VERIFIES = 8, 16, 4
+# Of so many plain timings the least counts, of prices the middle one, for these differ by their rows: stalls only add,
+# and are too few to reach it. Nothing is said from fewer than four.
+_PLAIN_TIMINGS, _VERIFIES, _FEWEST = 8, 16, 4
 # No row is taken to be dearer than so many plain steps.
 _DEAREST = 4.0
 # What a plain pass takes off the way back to the table's price: what was too dear is tried again after some time.
@@ -35,8 +36,8 @@ class Crowd:
 
     def record_verify(self, n_drafts: int, seconds: float) -> None:
         """Take note of a pass with so many drafts, of one sequence or several."""
-        if self._plain_s:
-            plain_s = median(self._plain_s)
+        if len(self._plain_s) >= _FEWEST:
+            plain_s = min(self._plain_s)
             self._prices.append(self._n_sequences * (seconds / plain_s - 1.0) / n_drafts)
-            if len(self._prices) >= _FEWEST_VERIFIES:
-                self.row_price = min(max(median(self._prices), 0.0), _DEAREST)
+            if len(self._prices) >= _FEWEST:
+                self.row_price = min(max(median_low(self._prices), 0.0), _DEAREST)
