@@ -61,6 +61,9 @@ def test_a_pass_that_several_share_must_promise_more() -> None:
     assert [dear.best_length(0.99, 16, n_rows=n) for n in (2, 3, 5, 9)] == [0, 0, 0, 0]
     assert not dear.may_pay(16, 3)
     assert dear.may_pay(16, 1)
+    # drafts right 19 times of 20: 1.95 / 1.25 - 1, (2.8525 / 1.25 - 1) / 2, (3.709875 / 1.25 - 1) / 3 and less
+    for price, pays in ((0.655, True), (0.657, False)):
+        assert StepCosts(CostTable([(1, 1.0), (2, 2.0), (18, 2.0 + 16 * price)])).may_pay(3, 2) is pays
     # a row costs 2 * 0.1 / 1.1 = 0.18 of a step: 1.95 / 1.18, 2.85 / 1.36, 3.71 / 1.55, ... 10 drafts give most
     cheap = StepCosts(CostTable([(1, 1.0), (101, 11.0)]))
     assert cheap.may_pay(16, 2)

@@ -100,6 +100,7 @@ class StepCosts:
         self._samples: deque[float] = deque(maxlen=_TIMINGS)
         self._crowds: dict[int, Crowd] = {}  # by their sequences: never more of them than rows of a pass
         self._best: dict[tuple[int, int, int], int] = {}
+        self._limits: dict[int, float] = {}  # the price of a row up to which the surest drafts pay in a crowd
 
     def verify_cost(self, n_drafts: int, n_rows: int = 1) -> float:
         """The price of `CostTable.verify_cost` as timings have it, and never less than the step that it replaces."""
@@ -128,7 +129,12 @@ class StepCosts:
 
     def may_pay(self, most: int, n_rows: int) -> bool:
         """Whether the surest drafts would be worthwhile. Where several share a pass even asking for others is not."""
-        return n_rows == 1 or self.best_length(_SUREST, most, n_rows) > 0
+        if n_rows == 1:
+            return True
+        limit = self._limits.get(most)
+        if limit is None:
+            limit = self._limits[most] = _dearest(most)
+        return self._crowd(n_rows).row_price < limit
 
     def record_plain(self, seconds: float, n_rows: int = 1) -> None:
         """Take note of a pass without drafts, one row for each of its sequences."""
@@ -164,6 +170,15 @@ def _best_length(probability: float, most: int, cost: Callable[[int], float], wo
         tokens += probability**k
         gains.append(tokens / cost(k))
     return gains.index(max(gains))
+
+
+def _dearest(most: int) -> float:
+    """The price of a row below which some number of the surest drafts, at most so many, is worthwhile in a crowd."""
+    tokens, limit = 1.0, 0.0
+    for k in range(1, most + 1):
+        tokens += _SUREST**k
+        limit = max(limit, (tokens / _WORTHWHILE_TOGETHER - 1.0) / k)
+    return limit
 
 
 def _clamped(scale: float) -> float:
