@@ -74,7 +74,8 @@ def load(
     speculation    drafts tokens and verifies them together where that is faster; the same text. Options: a gate of
                    one's own. The first answer on a machine measures for half a second what verifying costs there.
 
-    Raises UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
+    Raises CannotRewind (a ConfigError: a family whose cache cannot be cut back, loaded without speculation=False),
+    UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
     """
     config = EngineConfig(context=context, prefill_chunk=prefill_chunk, max_running=max_running)
     gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model))

@@ -26,7 +26,7 @@ from fucina.engine.scheduler import Scheduler, blocks_for
 from fucina.engine.session import Ending, Session, constraint_of
 from fucina.engine.speculator import Speculator
 from fucina.engine.wording import Wording
-from fucina.errors import Closed, ConfigError, DeadlineExceeded, KvPoolFull
+from fucina.errors import CannotRewind, Closed, ConfigError, DeadlineExceeded, KvPoolFull
 from fucina.models.contract import CausalLM
 from fucina.storage.kv.prefix import PrefixCache
 from fucina.storage.kv.sequence import KvSequence
@@ -128,6 +128,8 @@ class Engine:
         prompt_ids = self.checked_prompt(request.prompt_ids)
         self._check_sharing(request)
         params = request.params
+        if not self._model.can_rewind and (request.draft_source is not None or request.speculator is not None):
+            raise CannotRewind("draft_source", family=self._model.family)
         if params.ignore_eos and constraint_of(request.processor) is not None:
             raise ConfigError("ignore_eos", got=True, expected="False with a constraint: its answer could never end")
         seed = params.seed if params.seed is not None else fresh_seed()

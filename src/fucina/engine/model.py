@@ -32,7 +32,7 @@ from fucina.engine.service import Service
 from fucina.engine.speculation import Speculation
 from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Codec, Message, Speech
-from fucina.errors import ConfigError
+from fucina.errors import CannotRewind, ConfigError
 from fucina.models.contract import CausalLM
 from fucina.storage.kv.prefix import PrefixCache
 
@@ -59,7 +59,10 @@ class Model(Embedding):
         """With `speculation` answers are drafted and verified where that is faster; it changes nothing else.
 
         `prefixes` keeps what was said for requests to come. Files of conversations are for models of its identity.
+        Raises CannotRewind for speculation with a model whose cache cannot be cut back.
         """
+        if speculation is not None and not model.can_rewind:
+            raise CannotRewind("speculation", family=model.family)
         self._engine = Engine(model, speech, config, prefixes)
         self._identity = self._engine.prefixes.identity
         #: Text to tokens and back: `.encode(text, special=False)`, `.decode(ids)`; `.eog_ids` end an answer.

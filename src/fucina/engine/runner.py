@@ -132,7 +132,7 @@ class Runner:
         counters.drafted += n_drafts
         self._pacing.record(n_rows - n_prompt, n_prompt, seconds, n_before // max(n_prompt, 1))
         if self.costs is not None and not n_prompt:
-            _record(self.costs, n_rows, n_drafts, seconds)
+            _record(self.costs, n_rows - n_drafts, n_drafts, seconds)
         if self._has_padding:
             logits = logits[:, : self._n_choosable]
         row = 0
@@ -160,11 +160,11 @@ class Runner:
 
 
 def _record(costs: StepCosts, n_rows: int, n_drafts: int, seconds: float) -> None:
-    """Let costs learn from a pass of decoding sequences."""
+    """Let costs learn from a pass of decoding sequences, `n_rows` of them."""
     if n_drafts:
-        costs.record_verify(n_rows, seconds)
-    elif n_rows == 1:
-        costs.record_plain(seconds)
+        costs.record_verify(n_drafts, seconds, n_rows)
+    else:
+        costs.record_plain(seconds, n_rows)
 
 
 def _span(session: Session, n_tokens: int, drafts: Sequence[int]) -> Span:

@@ -27,11 +27,29 @@ class DecoderLM:
     """A CausalLM: a bound tape over one KV pool. One thread at a time."""
 
     def __init__(
-        self, ops: Ops, decoder: BoundDecoder, pool: KvPool, context_length: int, pooling: Pooling | None
+        self,
+        ops: Ops,
+        decoder: BoundDecoder,
+        pool: KvPool,
+        context_length: int,
+        *,
+        family: str,
+        can_rewind: bool,
+        pooling: Pooling | None,
     ) -> None:
         self._ops, self._decoder, self._pool, self._context_length = ops, decoder, pool, context_length
-        self._pooling = pooling
+        self._family, self._can_rewind, self._pooling = family, can_rewind, pooling
         self._one_row = decoder.logits.array(1)  # plain decoding asks for nothing else, and a view is not free
+
+    @property
+    def family(self) -> str:
+        """The file's general.architecture."""
+        return self._family
+
+    @property
+    def can_rewind(self) -> bool:
+        """Whether the cache can be cut back to any earlier length."""
+        return self._can_rewind
 
     @property
     def vocab(self) -> int:
@@ -114,7 +132,8 @@ def load_causal_lm(
     geometry = _kv_geometry(shape, kv_format)
     pool = _make_pool(geometry, -(-positions // KV_BLOCK) if kv_capacity_blocks is None else kv_capacity_blocks)
     ops.bind_pool(pool)
-    return DecoderLM(ops, bind_decoder(shape, weights, ops), pool, positions, pooling)
+    decoder, name = bind_decoder(shape, weights, ops), str(gguf.metadata["general.architecture"])
+    return DecoderLM(ops, decoder, pool, positions, family=name, can_rewind=shape.can_rewind, pooling=pooling)
 
 
 def memory_needed(

@@ -40,7 +40,10 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderShape:
-    """A family's file, understood: enough to take its tensors and to bind its tape."""
+    """A family's file, understood: enough to take its tensors and to bind its tape.
+
+    `can_rewind`: the cache may be cut back to any length, for a position's entries depend on nothing behind it.
+    """
 
     dimensions: Dimensions
     layers: tuple[LayerShape, ...]
@@ -52,6 +55,7 @@ class DecoderShape:
     qkv_bias_required: bool = False
     qk_norm: bool = False
     post_norms: bool = False
+    can_rewind: bool = True
 
 
 def read_dimensions(meta: MetadataReader, tensors: TensorReader) -> Dimensions:
