@@ -9,15 +9,14 @@ from pathlib import Path
 
 from fucina.core.cpu import available_memory_bytes, processor_name, usable_cpus
 from fucina.core.settings import Settings
-from fucina.core.units import parse_bytes
+from fucina.core.units import byte_count
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.engine.engine import EngineConfig
+from fucina.engine.kv_plan import kv_plan
 from fucina.engine.model import Model
 from fucina.engine.pass_costs import PassCosts
-from fucina.engine.scheduler import blocks_for
 from fucina.engine.speculation import Speculation
 from fucina.engine.speech import ModelSpeech
-from fucina.errors import ConfigError
 from fucina.models.fingerprint import model_fingerprint
 from fucina.models.loader import load_causal_lm, memory_needed
 from fucina.ops.choose import open_ops
@@ -25,7 +24,7 @@ from fucina.storage.gguf import GgufFile, open_gguf
 from fucina.storage.kv.disk.tier import DiskTier
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.kv.prefix import PrefixCache
-from fucina.storage.models import resolve_model
+from fucina.storage.models import Progress, resolve_model
 from fucina.text.template import ChatTemplate
 from fucina.text.tokenizer import Tokenizer
 
@@ -33,10 +32,6 @@ from fucina.text.tokenizer import Tokenizer
 _LEAST_ROWS = 64
 #: Counts up when kernels become faster, so that prices measured with the old ones are measured again.
 _KERNELS = 1
-#: Sequences of full length that the KV pool is made for, if memory allows. Only pages written to are ever taken.
-_FULL_SEQUENCES = 4
-#: Blocks without which no sequence gets far.
-_FEWEST_BLOCKS = 4
 
 
 def load(
@@ -54,6 +49,7 @@ def load(
     kv_cache_dir: str | PathLike[str] | None = None,
     kv_disk: int | str = "8G",
     speculation: bool | SpeculationOptions = True,
+    progress: Progress | None = None,
 ) -> Model:
     """Load a model: the path of a GGUF file, or a name such as 'smollm2', which is fetched on first use.
 
@@ -73,65 +69,42 @@ def load(
     kv_disk        bytes, or a size, that may be stored there, all models together.
     speculation    drafts tokens and verifies them together where that is faster; the same text. Options: a gate of
                    one's own. The first answer on a machine measures for half a second what verifying costs there.
+    progress       called now and then while the file is fetched and loaded: progress(what, done_bytes, total_bytes).
 
     Raises CannotRewind (a ConfigError: a family whose cache cannot be cut back, loaded without speculation=False),
     UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
     """
     config = EngineConfig(context=context, prefill_chunk=prefill_chunk, max_running=max_running)
-    gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model))
+    gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model, progress=progress))
     tokenizer = Tokenizer.from_metadata(gguf.metadata, path=gguf.path)
     template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path)
     max_rows = max(prefill_chunk, _LEAST_ROWS)
     ops = open_ops(max_rows=max_rows, threads=threads, tier=tier, backend=backend, repack=repack)
-    n_blocks = _pool_blocks(gguf, context, kv_format, kv_memory)
-    causal = load_causal_lm(gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=n_blocks)
+    plan = kv_plan(memory_needed(gguf, context, kv_format=kv_format), kv_memory, available_memory_bytes())
+    causal = load_causal_lm(
+        gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=plan.n_blocks, progress=progress
+    )
     speech = ModelSpeech(tokenizer, template)
     prefixes = _prefixes(model_fingerprint(gguf, ops.name), causal.kv_pool, kv_cache_dir, kv_disk)
     if speculation is False:
-        return Model(causal, speech, config, prefixes=prefixes)
+        return Model(causal, speech, config, prefixes=prefixes, kv_rule=plan.rule)
     settings = Settings.from_environment()
     machine = (processor_name(), usable_cpus(), threads or settings.threads, ops.name, repack, settings.repack)
     costs = PassCosts(causal, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
     options = speculation if isinstance(speculation, SpeculationOptions) else None
-    return Model(causal, speech, config, Speculation(causal.vocab, costs, options), prefixes)
+    return Model(causal, speech, config, Speculation(causal.vocab, costs, options), prefixes, plan.rule)
 
 
 def _prefixes(identity: bytes, pool: KvPool, folder: str | PathLike[str] | None, capacity: int | str) -> PrefixCache:
     """What keeps keys and values for prompts to come, and where they go that memory has no room for."""
     if folder is None:
         return PrefixCache(pool, identity)
-    return PrefixCache(pool, identity, DiskTier(Path(folder).expanduser(), pool, identity, _size("kv_disk", capacity)))
-
-
-def _size(option: str, size: int | str) -> int:
-    """Bytes, from a number or a size such as '4G'. Raises ConfigError."""
-    if isinstance(size, str):
-        return parse_bytes(size)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ConfigError(option, got=size, expected="bytes, or a size such as '4G'")
-    return size
+    return PrefixCache(
+        pool, identity, DiskTier(Path(folder).expanduser(), pool, identity, byte_count(capacity, "kv_disk"))
+    )
 
 
 def _fingerprint(gguf: GgufFile, *machine: object) -> str:
     """A name for all that the time of a pass depends on: the weights' shapes and formats, and the machine."""
     weights = sorted((name, weight.format.name, *weight.shape) for name, weight in gguf.weights.items())
     return blake2b(json.dumps([_KERNELS, weights, machine]).encode(), digest_size=16).hexdigest()
-
-
-def _pool_blocks(gguf: GgufFile, context: int | None, kv_format: str, kv_memory: int | str | None) -> int:
-    """Blocks for `kv_memory` bytes, else for several sequences of full length within half of the free memory.
-
-    Without `kv_memory` for one sequence in any case. Raises ConfigError.
-    """
-    needed = memory_needed(gguf, context, kv_format=kv_format)
-    n_one = blocks_for(needed.kv_bytes // needed.kv_bytes_per_position)
-    if kv_memory is not None:
-        n_bytes, least = _size("kv_memory", kv_memory), _FEWEST_BLOCKS * (needed.kv_bytes // n_one)
-        if n_bytes < least:
-            raise ConfigError("kv_memory", got=kv_memory, expected=f"at least {least} bytes, {_FEWEST_BLOCKS} blocks")
-        return n_bytes * n_one // needed.kv_bytes
-    memory_bytes = available_memory_bytes()
-    if memory_bytes is None:
-        return n_one * _FULL_SEQUENCES
-    block_bytes = needed.kv_bytes // n_one
-    return max(n_one, min(n_one * _FULL_SEQUENCES, memory_bytes // 2 // block_bytes))

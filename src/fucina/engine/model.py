@@ -55,6 +55,7 @@ class Model(Embedding):
         config: EngineConfig | None = None,
         speculation: Speculation | None = None,
         prefixes: PrefixCache | None = None,
+        kv_rule: str = "",
     ) -> None:
         """With `speculation` answers are drafted and verified where that is faster; it changes nothing else.
 
@@ -72,6 +73,8 @@ class Model(Embedding):
         #: Tokens whose keys and values there is room for, all requests together, and the bytes that takes.
         self.kv_tokens = model.kv_pool.capacity * KV_BLOCK
         self.kv_bytes = model.kv_pool.capacity * model.kv_geometry.block_bytes
+        #: Why as many, in a few words.
+        self.kv_rule = kv_rule
         super().__init__(model, Dispatcher(self._engine), speech)
         #: What speculation costs, and what it has learned.
         self.drafts = Drafts(speculation, self._engine, self._dispatcher, speech.tokenizer, model.vocab)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fucina.core.shapes import KV_BLOCK
 from fucina.errors import BadTensor, CapacityError, ConfigError, MissingKey
-from fucina.models.blocks.decoder import BoundDecoder, bind_decoder, slab_widths
+from fucina.models.blocks.decoder import BoundDecoder, LayerProgress, bind_decoder, slab_widths
 from fucina.models.blocks.shape import EMBEDDING, DecoderShape
 from fucina.models.blocks.weights import DecoderWeights, take_weights
 from fucina.models.metadata import MetadataReader
@@ -18,6 +18,7 @@ from fucina.models.registry import family
 from fucina.models.tensors import TensorReader
 from fucina.ops.batch import Batch
 from fucina.ops.seam import Ops
+from fucina.storage.download import Progress
 from fucina.storage.gguf import GgufFile, StringArray
 from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
 from fucina.storage.kv.pool import KvPool
@@ -119,11 +120,13 @@ def load_causal_lm(
     context: int | None = None,
     kv_format: str = "f16",
     kv_capacity_blocks: int | None = None,
+    progress: Progress | None = None,
 ) -> DecoderLM:
     """Bind a model to a fresh backend, with a KV pool of its own.
 
     `context`: positions of the longest sequence (None: what the model was made for). `kv_capacity_blocks`: blocks of 64
-    positions in the pool (None: one longest sequence). Memory is only taken as positions are written.
+    positions in the pool (None: one longest sequence). Memory is only taken as positions are written. `progress` is
+    told the bytes of weights that are ready.
 
     Raises ModelFileError, UnsupportedModel, ConfigError, CapacityError (no such range of memory).
     """
@@ -132,8 +135,17 @@ def load_causal_lm(
     geometry = _kv_geometry(shape, kv_format)
     pool = _make_pool(geometry, -(-positions // KV_BLOCK) if kv_capacity_blocks is None else kv_capacity_blocks)
     ops.bind_pool(pool)
-    decoder, name = bind_decoder(shape, weights, ops), str(gguf.metadata["general.architecture"])
+    decoder = bind_decoder(shape, weights, ops, _layer_progress(gguf, progress))
+    name = str(gguf.metadata["general.architecture"])
     return DecoderLM(ops, decoder, pool, positions, family=name, can_rewind=shape.can_rewind, pooling=pooling)
+
+
+def _layer_progress(gguf: GgufFile, progress: Progress | None) -> LayerProgress | None:
+    """Layers that are ready, as bytes; layers are about equal, and nearly all of a model."""
+    if progress is None:
+        return None
+    what, n_bytes = f"loading {gguf.path.name}", sum(weight.data.nbytes for weight in gguf.weights.values())
+    return lambda done, n_layers: progress(what, n_bytes * done // n_layers, n_bytes)
 
 
 def memory_needed(

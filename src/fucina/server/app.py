@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from fucina.server.failures import ApiError
+from fucina.server.failures import REQUEST_ID, ApiError
 from fucina.server.guard import Guard, dialect_of
 from fucina.server.paths import ENDPOINTS
 from fucina.server.state import ServerState
@@ -54,7 +54,7 @@ class _Record:
             return
         self._n += 1
         request_id = f"req-{self._n}"
-        scope.setdefault("state", {})["id"] = request_id
+        REQUEST_ID.set(request_id)
         status, began = 499, time.perf_counter()
 
         async def watch(message: Message) -> None:

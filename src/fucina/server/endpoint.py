@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,8 +16,6 @@ from starlette.responses import Response
 from fucina.server.failures import ApiError, as_api_error
 from fucina.server.state import ServerState
 from fucina.server.stream import unless_gone
-
-_LOG = logging.getLogger("fucina.server")
 
 # Bodies from so many bytes on are read beside the event loop.
 _LARGE = 1 << 16
@@ -88,10 +85,7 @@ class Endpoint:
             except HTTPException as error:
                 return self.dialect.refuse(ApiError(error.status_code, error.detail))
             except Exception as error:
-                failure = as_api_error(error)
-                if failure.status == 500:
-                    _LOG.exception("request %s failed", getattr(request.state, "id", "?"))
-                return self.dialect.refuse(failure)
+                return self.dialect.refuse(as_api_error(error))
 
         return handle
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from contextvars import ContextVar
+
 from pydantic import ValidationError
 
 from fucina.errors import (
@@ -14,6 +17,11 @@ from fucina.errors import (
     FucinaError,
     TemplateError,
 )
+
+_LOG = logging.getLogger("fucina.server")
+
+#: The id of the request that is being answered, as its response has it in `x-request-id`.
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="?")
 
 
 class ApiError(Exception):
@@ -33,7 +41,7 @@ class ApiError(Exception):
 
 
 def as_api_error(error: BaseException) -> ApiError:
-    """What HTTP says of a failure. What nobody foresaw is told as such, without its details."""
+    """What HTTP says of a failure. What nobody foresaw is told as such, and logged."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ValidationError):
@@ -56,6 +64,7 @@ def as_api_error(error: BaseException) -> ApiError:
         )
     if isinstance(error, FucinaError):
         return ApiError(400, str(error), code="refused")
+    _LOG.error("request %s failed", REQUEST_ID.get(), exc_info=error)
     return ApiError(500, "this is a bug in the server: its log has the details", code="internal_error")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ from fucina.ops.seam import AttentionSpec, BoundOp, Gate, Ops, Projection, RmsNo
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+#: Told how many layers are bound, and how many there are.
+LayerProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,9 @@ def slab_widths(shape: DecoderShape) -> dict[str, int]:
     return widths | ({"branch": size.d_model} if shape.post_norms else {})
 
 
-def bind_decoder(shape: DecoderShape, weights: DecoderWeights, ops: Ops) -> BoundDecoder:
+def bind_decoder(
+    shape: DecoderShape, weights: DecoderWeights, ops: Ops, progress: LayerProgress | None = None
+) -> BoundDecoder:
     """Bind every op once, over buffers that all layers share. `ops` has its pool already."""
     slabs = {name: ops.slab(width) for name, width in slab_widths(shape).items()}
     tape = [ops.embed("embed", weights.embedding, slabs["x"], scale=shape.embedding_scale)]
@@ -56,6 +62,8 @@ def bind_decoder(shape: DecoderShape, weights: DecoderWeights, ops: Ops) -> Boun
     for layer, layer_weights in enumerate(weights.layers):
         tape += _bind_attention(shape, layer, layer_weights, ops, slabs)
         tape += _bind_feed_forward(shape, layer, layer_weights, ops, slabs)
+        if progress is not None:
+            progress(layer + 1, len(weights.layers))
     head = ops.head("head", slabs["x"], weights.output_norm, weights.head, slabs["logits"])
     last_norm = ops.add_norm("output_norm", slabs["hidden"], slabs["x"], weights.output_norm)
     return BoundDecoder((*tape, head), slabs["logits"], (*tape, last_norm), slabs["hidden"])
