@@ -31,7 +31,9 @@ Script = Callable[[Sequence[int]], int | None]
 @contextmanager
 def running(state: ServerState) -> Iterator[str]:
     """The address of a server on a free port."""
-    config = uvicorn.Config(make_app(state), port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        make_app(state), port=0, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -13,24 +13,26 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import TracebackType
 
 from fucina.cli import terminal
 from fucina.storage.models import Progress
 
 _LOG = logging.getLogger("fucina")
 
-_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-
 
 def set_up_logs(form: str) -> None:
     """Log from INFO on, as 'text' or 'json'."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines() if form == "json" else _TextLines("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(log_formatter(form))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its start and end are told in our own words
     if form == "json":
         warnings.showwarning = _log_warning
+
+
+def log_formatter(form: str) -> logging.Formatter:
+    """How records are written: 'text' or 'json'."""
+    return _JsonLines() if form == "json" else _TextLines()
 
 
 @contextmanager
@@ -49,14 +51,10 @@ def logged_progress() -> Iterator[Progress]:
 class _TextLines(logging.Formatter):
     """One line a record, and the places of a failure."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """Write the line; what a file or a peer brought cannot drive the terminal or forge a line."""
-        record.message = terminal.one_line(_first_line(record))
-        return super().formatMessage(record)
-
-    def formatException(self, ei: _ExcInfo) -> str:
-        """Tell where it happened, not what it says."""
-        return _places(ei[1])
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record; what a file or a peer brought cannot drive the terminal or forge a line."""
+        line = f"{self.formatTime(record)} {record.levelname} {terminal.one_line(_first_line(record))}"
+        return f"{line}\n{_places(record.exc_info[1])}" if record.exc_info else line
 
 
 class _JsonLines(logging.Formatter):
