@@ -146,7 +146,7 @@ def ask(address: str, data: bytes) -> urllib.request.Request:
 
 def check(address: str, prompt: str, wanted: str) -> int:
     """Hold a reply to the truth, and tell how many tokens of the prompt were known. Raises AssertionError."""
-    with urllib.request.urlopen(ask(address, body(prompt, 24, stream=False)), timeout=120) as response:
+    with urllib.request.urlopen(ask(address, body(prompt, 24, stream=False)), timeout=600) as response:
         reply = json.load(response)
     said = reply["choices"][0]["message"]["content"]
     assert said == wanted, f"the answer to {prompt!r} is {said!r}, not {wanted!r}"
@@ -160,7 +160,7 @@ def kill_in_streams(
 
     def read(prompt: str) -> None:
         try:
-            with urllib.request.urlopen(ask(address, body(prompt, 300, stream=True)), timeout=120) as response:
+            with urllib.request.urlopen(ask(address, body(prompt, 300, stream=True)), timeout=600) as response:
                 for line in response:
                     report.streamed_tokens += line.startswith(b"data: ")
         except (OSError, HTTPException):  # the server is gone
