@@ -35,6 +35,8 @@ class Dialect:
     def refuse(self, error: ApiError) -> Response:
         """The whole response of a request that gets no answer."""
         headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+        if error.status == 408:  # what is still to come of the request is not waited for
+            headers["connection"] = "close"
         return json_response(self.failure(error), status=error.status, headers=headers)
 
 
@@ -80,7 +82,7 @@ class Endpoint:
 
         async def handle(request: Request) -> Response:
             try:
-                body = None if self.body is None else await _read(request, self.body)
+                body = None if self.body is None else await _read(request, self.body, state.options.stall_s)
                 call = Call(state, request, body, getattr(request.state, "tenant", ""))
                 return await unless_gone(self._work(call), request.receive)
             except ClientDisconnect:
@@ -99,13 +101,18 @@ class Endpoint:
         return await self.work(call)
 
 
-async def _read(request: Request, body: type[BaseModel]) -> BaseModel:
-    """Read and check a body. Raises ApiError, ValidationError and ClientDisconnect."""
+async def _read(request: Request, body: type[BaseModel], patience_s: float) -> BaseModel:
+    """Read and check a body, which has to come in time. Raises ApiError, ValidationError and ClientDisconnect."""
     content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if content_type != "application/json":
         # what a page elsewhere can send without asking first (a form, plain text) is no request of a client's
         raise ApiError(415, f"content-type '{content_type}': send application/json", code="unsupported_media_type")
-    data = await request.body()
+    try:
+        async with asyncio.timeout(patience_s):
+            data = await request.body()
+    except TimeoutError as error:
+        message = f"the body has to come within {patience_s:g} s"
+        raise ApiError(408, message, code="request_timeout") from error
     if len(data) < _LARGE:
         return body.model_validate_json(data)
     return await asyncio.to_thread(body.model_validate_json, data)

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 
 from fucina.server.app import make_app
 from fucina.server.options import ServerOptions
+from fucina.server.protocol import http_protocol
 from fucina.server.state import Loaded, ServerState
 
 
@@ -62,6 +63,8 @@ class _Server(uvicorn.Server):
             make_app(self._state, lifespan),  # type: ignore[arg-type]
             host=options.host,
             port=options.port,
+            http=http_protocol(),
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
