@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,14 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from fucina.server.bodies import read_body
 from fucina.server.failures import ApiError, as_api_error
 from fucina.server.state import ServerState
 from fucina.server.stream import unless_gone
 
 _LOG = logging.getLogger("fucina.server")
-
-# Bodies from so many bytes on are read beside the event loop.
-_LARGE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ class Endpoint:
 
         async def handle(request: Request) -> Response:
             try:
-                body = None if self.body is None else await _read(request, self.body, state.options.stall_s)
+                body = None if self.body is None else await read_body(request, self.body, state.options.stall_s)
                 call = Call(state, request, body, getattr(request.state, "tenant", ""))
                 return await unless_gone(self._work(call), request.receive)
             except ClientDisconnect:
@@ -99,23 +96,6 @@ class Endpoint:
 
     async def _work(self, call: Call) -> Response:
         return await self.work(call)
-
-
-async def _read(request: Request, body: type[BaseModel], patience_s: float) -> BaseModel:
-    """Read and check a body, which has to come in time. Raises ApiError, ValidationError and ClientDisconnect."""
-    content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if content_type != "application/json":
-        # what a page elsewhere can send without asking first (a form, plain text) is no request of a client's
-        raise ApiError(415, f"content-type '{content_type}': send application/json", code="unsupported_media_type")
-    try:
-        async with asyncio.timeout(patience_s):
-            data = await request.body()
-    except TimeoutError as error:
-        message = f"the body has to come within {patience_s:g} s"
-        raise ApiError(408, message, code="request_timeout") from error
-    if len(data) < _LARGE:
-        return body.model_validate_json(data)
-    return await asyncio.to_thread(body.model_validate_json, data)
 
 
 def json_response(content: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

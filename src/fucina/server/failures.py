@@ -15,6 +15,9 @@ from fucina.errors import (
     TemplateError,
 )
 
+# pydantic writes down all of them to tell the first: a minute for a million.
+_MOST_ERRORS = 1000
+
 
 class ApiError(Exception):
     """A request that gets no answer. `param` is the field at fault, `retry_after` seconds to wait for the next try."""
@@ -61,6 +64,8 @@ def as_api_error(error: BaseException) -> ApiError:
 
 def invalid(error: ValidationError) -> ApiError:
     """The first thing that is wrong with a body."""
+    if error.error_count() > _MOST_ERRORS:
+        return ApiError(400, f"{error.error_count()} things are wrong with the body", code="invalid_value")
     first = error.errors(include_url=False, include_input=False)[0]
     param = field_path(first["loc"]) or None
     kind = first["type"]
