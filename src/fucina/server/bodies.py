@@ -13,7 +13,7 @@ from fucina.server.failures import ApiError, as_api_error
 # Bodies from so many bytes on are checked beside the event loop.
 _LARGE = 1 << 16
 #: Values in a body. A prompt of token ids has one a token; a million of them would take seconds to check.
-MOST_VALUES = 1 << 18
+MOST_VALUES = 1 << 19
 # Text in quotes, also where the last quote is missing.
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\(?:.|\Z))*+(?:"|\Z)', re.DOTALL)
 
