@@ -7,7 +7,8 @@ fucina.testing.hostile_http. The others are chats: greedy and sampled, streamed 
 tools, of two choices. Ends with status 1 where one of them was not answered (429 is an answer), a greedy text differs
 from the library's, a hostile request got what it must not get, or the server does not give back what it took.
 With --peer, an interpreter that has llama_cpp.server, that server is loaded instead. --hostile 0 --plain asks for
-greedy streams alone, which both have, each with a prompt of its own. Appends the figures to benchmarks/records/server_load.jsonl.
+greedy streams alone, which both have, each with a prompt of its own. Appends the figures to
+benchmarks/records/server_load.jsonl.
 """
 
 from __future__ import annotations
