@@ -2,8 +2,10 @@
 
 Usage: python benchmarks/server_cost.py MODEL [--streams 1,4,8] [--tokens 192] [--repeats 3] [--threads N] [--no-record]
 Greedy chats without drafts, each with a prompt of its own. The server is `fucina serve`; its client reads bytes and
-looks at them afterwards, so that little of the time is its own. `loop_us` is the processor time of the server's event
-loop for each streamed token. Appends the figures to benchmarks/records/server_cost.jsonl.
+looks at them afterwards, so that little of the time is its own. Tokens count while all streams run, so that how the
+prompts are read has no part in it. `loop_us` is the processor time of the server's event loop for each streamed token,
+what comes before the first one included. Then one stream alone is timed beside one whose reader has stopped.
+Appends the figures to benchmarks/records/server_cost.jsonl.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 from roof import machine
@@ -39,40 +41,68 @@ def question(i: int) -> str:
 
 
 def in_library(model: fucina.Model, n: int, n_tokens: int) -> float:
-    """Tokens a second of so many answers at once."""
+    """Tokens a second of so many answers at once, behind the first."""
     params = SamplingParams(max_tokens=n_tokens, ignore_eos=True)
     prompts = [model.speech.chat_ids([{"role": "user", "content": question(i)}]) for i in range(n)]
     model.forget_prefixes()
-    began = perf_counter()
     done = model.generate_batch(prompts, params)
-    seconds = perf_counter() - began
-    return sum(len(one.ids) for one in done) / seconds
+    return n * (n_tokens - 1) / max(one.timings.decode_s for one in done)
 
 
 def over_http(port: int, n: int, n_tokens: int, salt: int, pid: int) -> tuple[float, float]:
     """Tokens a second of so many streams at once, and microseconds of the server's event loop for each token."""
     selector = selectors.DefaultSelector()
-    texts: dict[socket.socket, list[bytes]] = {}
-    before_s, began = loop_s(pid), perf_counter()
+    pieces: dict[socket.socket, list[tuple[float, bytes]]] = {}
+    before_s = loop_s(pid)
     for i in range(n):
-        client = socket.create_connection(("127.0.0.1", port))
-        body = {"model": MODEL, "messages": [{"role": "user", "content": question(i)}], "stream": True}
-        body |= {"temperature": 0, "max_tokens": n_tokens, "ignore_eos": True, "cache_salt": str(salt)}
-        client.sendall(post(CHAT, body))
+        client = asked(port, question(i), n_tokens, cache_salt=str(salt))
         selector.register(client, selectors.EVENT_READ)
-        texts[client] = []
+        pieces[client] = []
     while selector.get_map():
         for key, _ in selector.select():
             client = key.fileobj
             assert isinstance(client, socket.socket)
             data = client.recv(1 << 16)
-            texts[client].append(data)
+            pieces[client].append((perf_counter(), data))
             if not data:
                 selector.unregister(client)
                 client.close()
-    seconds, spent_s = perf_counter() - began, loop_s(pid) - before_s
-    assert all(b"[DONE]" in b"".join(text) for text in texts.values())
-    return n * n_tokens / seconds, spent_s / (n * n_tokens) * 1e6
+    spent_s = loop_s(pid) - before_s
+    assert all(b"[DONE]" in b"".join(data for _, data in told) for told in pieces.values())
+    return while_all_run([*pieces.values()]), spent_s / (n * n_tokens) * 1e6
+
+
+def asked(port: int, text: str, n_tokens: int, **fields: Any) -> socket.socket:
+    """A connection on which a stream was asked for."""
+    client = socket.socket()
+    if fields.get("logprobs"):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", port))
+    body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "stream": True, "temperature": 0}
+    client.sendall(post(CHAT, body | {"max_tokens": n_tokens, "ignore_eos": True} | fields))
+    return client
+
+
+def while_all_run(streams: list[list[tuple[float, bytes]]]) -> float:
+    """Tokens a second between the beginning of the last stream and the end of the first; chunks are tokens."""
+    came = [[at for at, data in told for _ in range(data.count(b'"content":"'))] for told in streams]
+    begin, end = max(times[1] for times in came), min(times[-1] for times in came)
+    return sum(begin < at <= end for times in came for at in times) / (end - begin)
+
+
+def beside_stopped(served: Served, n_tokens: int, repeats: int) -> dict[str, float]:
+    """Tokens a second of one stream alone, and beside one whose reader has stopped long ago."""
+    pid, alone, beside = served.process.pid, [], []
+    for i in range(repeats):
+        alone.append(over_http(served.port, 1, n_tokens, 1000 + i, pid)[0])
+        with asked(served.port, "Tell me everything.", 3000, logprobs=True, top_logprobs=20):
+            spent_s = -1.0
+            while served.held().cpu_s - spent_s > 0.02:  # until it stands still
+                spent_s = served.held().cpu_s
+                sleep(0.5)
+            beside.append(over_http(served.port, 1, n_tokens, 2000 + i, pid)[0])
+    ratio = median(b / a for a, b in zip(alone, beside, strict=True))
+    return {"alone_tok_per_s": max(alone), "beside_tok_per_s": max(beside), "ratio": ratio}
 
 
 def loop_s(pid: int) -> float:
@@ -129,6 +159,8 @@ def main() -> None:
                 "loop_us": min(loop),
             }
             print(n, {name: round(value, 3) for name, value in got.items()}, flush=True)
+        record["beside_stopped"] = beside_stopped(served, args.tokens, args.repeats)
+        print("beside a stopped reader", record["beside_stopped"], flush=True)
     line = json.dumps(record, sort_keys=True)
     if not args.no_record:
         with (HERE / "records" / "server_cost.jsonl").open("a") as file:
