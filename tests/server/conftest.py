@@ -64,8 +64,7 @@ def scripted_state(script: Script, options: ServerOptions, context: int) -> tupl
     scripted = ScriptedModel(script=script, context_length=context)
     model = Model(scripted, ByteTokenizer(), EngineConfig(max_running=options.parallel))
     state = ServerState(options)
-    names = ("scripted", "alias", MODEL)
-    state.ready(Loaded(names, Path("scripted.gguf"), model, model.service(), FACTS, manners_of(model)))
+    state.ready(Loaded((MODEL, "alias"), Path("scripted.gguf"), model, model.service(), FACTS, manners_of(model)))
     return state, scripted
 
 

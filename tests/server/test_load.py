@@ -130,7 +130,7 @@ def test_bodies_of_very_many_values_are_refused_at_once(served: Callable[..., An
     port = int(served(letters).address.rpartition(":")[2])
     keys = b"{" + b",".join(b'"k%d":1' % i for i in range(20_000)) + b"}"
     assert "20002 things are wrong" in asyncio.run(ask(port, post(CHAT, keys))).json()["error"]["message"]
-    many = b'{"model": "hostage", "messages": [' + b",".join([b"1"] * 600_000) + b"]}"
+    many = b'{"model": "scripted", "messages": [' + b",".join([b"1"] * 600_000) + b"]}"
     assert asyncio.run(ask(port, post(CHAT, many))).status == 413
     commas = chat_body("," * 600_000)  # in a text they are no values
     assert asyncio.run(ask(port, post(CHAT, commas))).json()["error"]["code"] == "context_length_exceeded"

@@ -14,7 +14,7 @@ from fucina.testing.raw_http import Reply, Wire, ask, connected, head, post
 
 CHAT = "/v1/chat/completions"
 #: What the server has to call its model.
-MODEL = "hostage"
+MODEL = "scripted"
 #: The connection was closed without an answer, or we closed it.
 GONE = 0
 #: Refused for what it asks.
@@ -53,7 +53,7 @@ def _nested(depth: int) -> dict[str, Any]:
     return schema
 
 
-_OPENING = b'{"model": "hostage", "messages": [{"role": "user", "content": "'
+_OPENING = b'{"model": "scripted", "messages": [{"role": "user", "content": "'
 
 #: Bodies that are no JSON, or no chat.
 MALFORMED: Mapping[str, bytes] = {
@@ -72,7 +72,7 @@ MALFORMED: Mapping[str, bytes] = {
     + b'{"not":' * 5000
     + b"{}"
     + b"}" * 5003,
-    "no messages": b'{"model": "hostage", "messages": []}',
+    "no messages": b'{"model": "scripted", "messages": []}',
     "half a megabyte of keys": b"{" + b",".join(b'"k%d": 1' % i for i in range(40_000)) + b"}",
 }
 
@@ -138,7 +138,7 @@ def attacks(longest: int = 8) -> list[Attack]:
     ]
     return [
         *(Attack(name, allowed, _sender(post(CHAT, body))) for name, body, allowed in bodies),
-        Attack("unknown path", REFUSED | {200}, _unknown_path),
+        Attack("unknown path", REFUSED | {200, 307}, _unknown_path),
         Attack("unknown method", REFUSED | {GONE}, _sender(head("BREW", CHAT, {}))),
         Attack("form data", REFUSED, _sender(post(CHAT, b"a=b", _FORM_DATA))),
         Attack("no HTTP", frozenset((400, GONE)), _sender(_TLS_HELLO)),
