@@ -22,6 +22,8 @@ _LOG = logging.getLogger("fucina.server")
 
 #: The id of the request that is being answered, as its response has it in `x-request-id`.
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="?")
+# pydantic writes down all of them to tell the first: a minute for a million.
+_MOST_ERRORS = 1000
 
 
 class ApiError(Exception):
@@ -70,6 +72,8 @@ def as_api_error(error: BaseException) -> ApiError:
 
 def invalid(error: ValidationError) -> ApiError:
     """The first thing that is wrong with a body."""
+    if error.error_count() > _MOST_ERRORS:
+        return ApiError(400, f"{error.error_count()} things are wrong with the body", code="invalid_value")
     first = error.errors(include_url=False, include_input=False)[0]
     param = field_path(first["loc"]) or None
     kind = first["type"]

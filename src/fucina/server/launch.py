@@ -24,6 +24,7 @@ from fucina.errors import Closed
 from fucina.server.app import make_app
 from fucina.server.listening import address_of, listen
 from fucina.server.options import ServerOptions
+from fucina.server.protocol import http_protocol
 from fucina.server.state import Loaded, ServerState
 
 _LOG = logging.getLogger("fucina.server")
@@ -77,6 +78,8 @@ class _Server(uvicorn.Server):
         """Serve the application."""
         config = uvicorn.Config(
             make_app(self._state, lifespan),  # type: ignore[arg-type]
+            http=http_protocol(),
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,

@@ -25,6 +25,7 @@ _ANY = {
 _WITH_BODY = {
     400: "What the body asks cannot be, or it is no JSON",
     404: "There is no such model",
+    408: "The body did not come in time",
     413: "The body is too large",
     415: "The body's type is not application/json",
     501: "A field that the server knows and does not support",
