@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fucina.errors import BadHeader, UnsupportedModel
+from fucina.models.blocks.experts import ExpertsShape
 from fucina.models.blocks.rope import Rope
 from fucina.models.metadata import Integer, MetadataReader, Real
 from fucina.models.tensors import TensorReader
@@ -43,6 +44,7 @@ class DecoderShape:
     """A family's file, understood: enough to take its tensors and to bind its tape.
 
     `can_rewind`: the cache may be cut back to any length, for a position's entries depend on nothing behind it.
+    With `experts`, every layer's feed forward is a mixture of them, and `d_ff` of the dimensions is not used.
     """
 
     dimensions: Dimensions
@@ -56,6 +58,7 @@ class DecoderShape:
     qk_norm: bool = False
     post_norms: bool = False
     can_rewind: bool = True
+    experts: ExpertsShape | None = None
 
 
 def read_dimensions(meta: MetadataReader, tensors: TensorReader) -> Dimensions:
