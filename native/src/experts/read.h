@@ -25,7 +25,9 @@ struct ReadFile {
 };
 
 // Room that `read_range` wants for a range of that many bytes.
-constexpr std::size_t read_room(std::size_t n_bytes) { return (n_bytes + 2 * kReadGrain - 1) / kReadGrain * kReadGrain; }
+constexpr std::size_t read_room(std::size_t n_bytes) {
+  return (n_bytes + 2 * kReadGrain - 1) / kReadGrain * kReadGrain;
+}
 
 // Reads bytes [offset, offset + n_bytes) into `room` and returns where in it they begin. `room` begins at a multiple of
 // kReadGrain and has read_room(n_bytes) bytes. Throws ReadFailed.

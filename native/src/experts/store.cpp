@@ -34,9 +34,9 @@ int tiles_of(const Kernels& kernels, const ExpertMatrix& m) {
 }
 
 std::size_t stored_bytes(const Kernels& kernels, bool tiles, const ExpertMatrix& m) {
-  const std::size_t n_bytes = tiles ? packed_tile_bytes(m.format, m.d_in, kernels.columns) *
-                                          static_cast<std::size_t>(tiles_of(kernels, m))
-                                    : raw_bytes(m);
+  const std::size_t n_bytes =
+      tiles ? packed_tile_bytes(m.format, m.d_in, kernels.columns) * static_cast<std::size_t>(tiles_of(kernels, m))
+            : raw_bytes(m);
   return (n_bytes + kLine - 1) / kLine * kLine;
 }
 

@@ -1,7 +1,7 @@
 // Routed experts that stay on disk: read when a pass needs them, kept while there is room.
 //
-// Memory is slots, a fixed number for each layer, taken once. A slot holds one expert, in the tiles that kernels read. A
-// pass asks for experts (source.h); those in slots come first, and are computed while threads of the store read the
+// Memory is slots, a fixed number for each layer, taken once. A slot holds one expert, in the tiles that kernels read.
+// A pass asks for experts (source.h); those in slots come first, and are computed while threads of the store read the
 // others. Whoever is asked for least makes room, except pinned experts, which stay. A pass that needs more experts than
 // its layer has slots gets them in turns. None of it changes a bit of the result.
 #pragma once
@@ -84,13 +84,13 @@ class ExpertStore final : public ExpertSource {
     State state = State::Empty;
     Queued queue = Queued::Ahead;  // where it is, while some matrix is unread
     bool pinned = false;
-    bool hinted = false;     // read on a hint that no pass has answered yet
-    bool wanted = false;     // the pass needs it and has not given it back
-    bool taken = false;      // the pass is computing with it
-    int unread = 0;          // matrices that no thread has begun
-    int unfinished = 0;      // matrices that are not there yet
-    std::string failure{};   // why one of them could not be read
-    std::uint64_t age = 0;   // when a pass needed it last
+    bool hinted = false;    // read on a hint that no pass has answered yet
+    bool wanted = false;    // the pass needs it and has not given it back
+    bool taken = false;     // the pass is computing with it
+    int unread = 0;         // matrices that no thread has begun
+    int unfinished = 0;     // matrices that are not there yet
+    std::string failure{};  // why one of them could not be read
+    std::uint64_t age = 0;  // when a pass needed it last
     std::uint8_t* data;
     Queue::iterator node;
   };
