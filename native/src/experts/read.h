@@ -17,7 +17,7 @@ class ReadFailed : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// An open file; whoever opened it closes it. `direct`: it was opened past the page cache (O_DIRECT).
+// An open file. `direct`: it was opened past the page cache (O_DIRECT).
 struct ReadFile {
   int descriptor;
   bool direct;

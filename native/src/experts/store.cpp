@@ -99,6 +99,7 @@ void ExpertStore::stop() noexcept {
   }
   work_.notify_all();
   for (auto& thread : threads_) thread.join();
+  for (const ReadFile& file : files_) close(file.descriptor);
 }
 
 std::size_t ExpertStore::slot_bytes(const Kernels& kernels, bool tiles, const ExpertShape& shape) {

@@ -47,8 +47,9 @@ struct StoreCounters {
 
 class ExpertStore final : public ExpertSource {
  public:
-  // `tiles`: pack what is read into the tiles of `kernels`; otherwise slots hold the rows of the file. The descriptors
-  // stay open and the caller's for the life of the store.
+  // `tiles`: pack what is read into the tiles of `kernels`; otherwise slots hold the rows of the file. The store closes
+  // the descriptors in the end; where it cannot be made, they stay the caller's. Throws std::invalid_argument,
+  // std::bad_alloc, std::system_error.
   ExpertStore(const Kernels& kernels, bool tiles, std::vector<ReadFile> files, std::vector<StoredLayer> layers,
               int io_threads);
   ~ExpertStore() override;
