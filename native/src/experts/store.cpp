@@ -86,7 +86,10 @@ ExpertStore::ExpertStore(const Kernels& kernels, bool tiles, std::vector<ReadFil
   }
 }
 
-ExpertStore::~ExpertStore() { stop(); }
+ExpertStore::~ExpertStore() {
+  stop();
+  for (const ReadFile& file : files_) close(file.descriptor);
+}
 
 void ExpertStore::stop() noexcept {
   if (owner_pid_ != getpid()) {
@@ -99,7 +102,6 @@ void ExpertStore::stop() noexcept {
   }
   work_.notify_all();
   for (auto& thread : threads_) thread.join();
-  for (const ReadFile& file : files_) close(file.descriptor);
 }
 
 std::size_t ExpertStore::slot_bytes(const Kernels& kernels, bool tiles, const ExpertShape& shape) {

@@ -67,6 +67,7 @@ class UsageFile:
         failure: OSError | None = None
         for place in self._places:
             try:
+                _refuse_foreign(place)
                 _replace(place, data)
             except OSError as error:
                 failure = error
@@ -104,6 +105,13 @@ class UsageFile:
 
 def _check(body: bytes) -> bytes:
     return blake2b(body, digest_size=_CHECK_BYTES).digest()
+
+
+def _refuse_foreign(place: Path) -> None:
+    """Raise FileExistsError for a file that was never ours to replace."""
+    with suppress(FileNotFoundError), place.open("rb") as file:
+        if (beginning := file.read(len(_MAGIC))) and beginning != _MAGIC:
+            raise FileExistsError(f"{place} is something else")
 
 
 def _replace(place: Path, data: bytes) -> None:
