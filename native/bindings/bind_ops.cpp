@@ -7,8 +7,10 @@
 #include <stdexcept>
 
 #include "bindings.h"
+#include "experts/resident.h"
 #include "tape/attention.h"
 #include "tape/embed.h"
+#include "tape/mixture.h"
 #include "tape/product.h"
 #include "tiers/tiers.h"
 
@@ -42,7 +44,8 @@ class Backend {
       : kernels_(choose_tier(tier)),
         threads_(threads),
         repack_(repack),
-        workspace_(std::make_shared<Workspace>(max_rows, threads)) {
+        workspace_(std::make_shared<Workspace>(max_rows, threads)),
+        mixture_room_(std::make_shared<MixtureRoom>(max_rows, threads)) {
     require(max_rows >= 1 && threads >= 1 && threads < 1024, "max_rows and threads must be at least 1");
   }
 
@@ -110,6 +113,31 @@ class Backend {
     require(x->width == y->width && norm.weight.size() == static_cast<std::size_t>(x->width),
             "add_norm: widths differ");
     return std::make_shared<AddNormOp>(std::move(name), kernels_, std::move(x), std::move(y), std::move(norm));
+  }
+
+  // x += the experts that `scores` choose, of layer `layer` of `source`.
+  std::shared_ptr<Op> mixture(std::string name, std::shared_ptr<Slab> x, NormWeights norm, std::shared_ptr<Slab> scores,
+                              std::shared_ptr<ExpertSource> source, std::size_t layer, int n_used, bool renormalize,
+                              float scale, bool gelu, std::shared_ptr<Slab> shared,
+                              std::shared_ptr<Slab> switch_) const {
+    const ExpertShape& shape = source->shape(layer);
+    require(x->width % 8 == 0 && shape.gate.d_out % 8 == 0, "a mixture must be a multiple of 8 wide, inside too");
+    require(norm.weight.size() == static_cast<std::size_t>(x->width), "the norm does not fit its input");
+    require(scores->width == shape.n_experts, "the scores do not fit the experts");
+    require(shape.gate.d_in == x->width && shape.up.d_in == x->width, "the experts do not fit their input");
+    require(shape.up.d_out == shape.gate.d_out && shape.down.d_in == shape.gate.d_out,
+            "an expert's matrices do not fit");
+    require(shape.down.d_out == x->width, "the experts do not fit their output");
+    require(n_used >= 1 && n_used <= shape.n_experts, "a row uses 1 to all experts");
+    require(static_cast<std::size_t>(workspace_->max_rows) * static_cast<std::size_t>(n_used) <= Team::kMostPieces,
+            "too many experts for so many rows");
+    require(!shared || (switch_ && shared->width == x->width && switch_->width == 1), "the shared branch does not fit");
+    std::optional<SwitchedBranch> branch;
+    if (shared) branch = SwitchedBranch{std::move(shared), std::move(switch_)};
+    const RoutingSpec routing{shape.n_experts, n_used, renormalize, scale};
+    return std::make_shared<MixtureOp>(std::move(name), kernels_, mixture_room_, std::move(x), std::move(norm),
+                                       std::move(scores), std::move(source), layer, routing,
+                                       gelu ? Activation::Gelu : Activation::Silu, std::move(branch));
   }
 
   std::shared_ptr<Op> attention(std::string name, AttentionShape shape, std::size_t k_offset, std::size_t v_offset,
@@ -200,6 +228,7 @@ class Backend {
   const int threads_;
   const bool repack_;
   std::shared_ptr<Workspace> workspace_;
+  std::shared_ptr<MixtureRoom> mixture_room_;
   std::shared_ptr<Arena> weights_ = std::make_shared<Arena>();
   std::uint8_t* pool_ = nullptr;
   std::size_t n_blocks_ = 0, block_bytes_ = 0;
@@ -227,6 +256,20 @@ void bind_ops(nb::module_& m) {
   nb::class_<PackedWeight>(m, "PackedWeight", "A weight in the form its tier computes from.")
       .def_prop_ro("n_bytes", &PackedWeight::bytes)
       .def_prop_ro("reads_raw", &PackedWeight::reads_raw);
+  nb::class_<ExpertSource>(m, "ExpertSource", "Where the matrices of routed experts come from.");
+  nb::class_<ResidentExperts, ExpertSource>(m, "ResidentExperts", "All experts in memory.")
+      .def(nb::init<>())
+      .def(
+          "add_layer",
+          [](ResidentExperts& self, const std::vector<std::shared_ptr<PackedWeight>>& gate,
+             const std::vector<std::shared_ptr<PackedWeight>>& up,
+             const std::vector<std::shared_ptr<PackedWeight>>& down) {
+            require(gate.size() == up.size() && up.size() == down.size(), "an expert has three matrices");
+            std::vector<ResidentExpert> experts;
+            for (std::size_t i = 0; i < gate.size(); i++) experts.push_back({gate[i], up[i], down[i]});
+            return self.add_layer(std::move(experts));
+          },
+          "The matrices of experts 0, 1, ... of the next layer; returns its number.");
   nb::class_<Tape>(m, "Tape", "Bound ops in the order they run.")
       .def("__init__", [](Tape* self, const std::vector<std::shared_ptr<Op>>& ops) { new (self) Tape{ops}; })
       .def("__len__", [](const Tape& t) { return t.ops.size(); });
@@ -265,6 +308,9 @@ void bind_ops(nb::module_& m) {
       .def("linear", &Backend::linear, nb::arg("name"), nb::arg("x"), nb::arg("norm").none(), nb::arg("gate").none(),
            nb::arg("projections"), nb::arg("only_logit_rows"))
       .def("add_norm", &Backend::add_norm)
+      .def("mixture", &Backend::mixture, nb::arg("name"), nb::arg("x"), nb::arg("norm"), nb::arg("scores"),
+           nb::arg("source"), nb::arg("layer"), nb::arg("n_used"), nb::arg("renormalize"), nb::arg("scale"),
+           nb::arg("gelu"), nb::arg("shared").none(), nb::arg("switch").none())
       .def("attention", &Backend::attention, nb::arg("name"), nb::arg("shape"), nb::arg("k_offset"),
            nb::arg("v_offset"), nb::arg("head_bytes"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("q"),
            nb::arg("k"), nb::arg("v"), nb::arg("angles"), nb::arg("out"))

@@ -8,6 +8,7 @@
 // the same ones. A line of the file is a case's name, a hash of its inputs and a hash of its outputs.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 
@@ -270,6 +271,12 @@ void add_rows(Cases& cases) {
     add("gate_silu", [&](const Kernels& k, auto& z) { k.gate_silu(z.data(), y.data(), n, z.data()); });
     add("gate_gelu", [&](const Kernels& k, auto& z) { k.gate_gelu(z.data(), y.data(), n, z.data()); });
     add("add", [&](const Kernels& k, auto& z) { k.add(y.data(), n, z.data()); });
+    add("add_scaled", [&](const Kernels& k, auto& z) { k.add_scaled(0.3f, y.data(), n, z.data()); });
+    add("softmax", [&](const Kernels& k, auto& z) { k.softmax(z.data(), n); });
+    add("softmax_padded", [&](const Kernels& k, auto& z) {
+      std::fill(z.end() - 5, z.end(), -INFINITY);
+      k.softmax(z.data(), n);
+    });
   }
 }
 

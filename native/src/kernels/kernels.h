@@ -132,7 +132,10 @@ struct Kernels {
   // y = silu(x) * up, y = gelu(x) * up; y may be x.
   void (*gate_silu)(const float* x, const float* up, int n, float* y);
   void (*gate_gelu)(const float* x, const float* up, int n, float* y);
-  void (*add)(const float* y, int n, float* x);  // x += y
+  void (*add)(const float* y, int n, float* x);                      // x += y
+  void (*add_scaled)(float scale, const float* y, int n, float* x);  // x = fma(scale, y, x)
+  // x = e^(x - max x) / sum of those; n is a multiple of 8, what is -infinity becomes 0.
+  void (*softmax)(float* x, int n);
   // One row to int8: d = max|x| / 127 per block, q = x * (127 / max|x|) rounded to even; `rows` are in its row block.
   void (*quantize32)(const float* x, int n, Rows32 row, int rows);
   void (*quantize256)(const float* x, int n, Rows256 row, int rows);

@@ -53,6 +53,31 @@ void add_row(const float* y, int n, float* x) {
 }
 
 template <class V>
+void add_scaled(float scale, const float* y, int n, float* x) {
+  const auto factor = V::set(scale);
+  for (int i = 0; i < n; i += 8) V::store(x + i, V::fma(factor, V::load(y + i), V::load(x + i)));
+}
+
+template <class V>
+void softmax(float* x, int n) {
+  auto tops = V::load(x);
+  for (int i = 8; i < n; i += 8) tops = V::max(V::load(x + i), tops);
+  float lanes[8];
+  V::store(lanes, tops);
+  for (int i = 1; i < 8; i++) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
+  const auto top = V::set(lanes[0]);
+  auto low = V::zero(), high = V::zero();
+  for (int i = 0; i < n; i += 8) {
+    const auto e = exp_lanes<V>(V::sub(V::load(x + i), top));
+    V::store(x + i, e);
+    auto& sum = i % 16 == 0 ? low : high;
+    sum = V::add(sum, e);
+  }
+  const auto total = V::set(fold16<V>(low, high));
+  for (int i = 0; i < n; i += 8) V::store(x + i, V::div(V::load(x + i), total));
+}
+
+template <class V>
 FUCINA_INLINE float largest_magnitude(const float* x, int n) {
   auto top = V::zero();
   for (int i = 0; i < n; i += 8) top = V::max(V::abs(V::load(x + i)), top);

@@ -28,11 +28,54 @@ void multiply_raw(const Kernels& kernels, const LinearArgs& args, int begin, int
 }
 }  // namespace
 
+int product_tiles(const Kernels& kernels, Format format, int d_out) {
+  const int columns = kernels.columns == 0 ? 1 : packed_tile_columns(format, kernels.columns);
+  return (d_out + columns - 1) / columns;
+}
+
+std::size_t product_tile_bytes(const Kernels& kernels, Format format, int d_in) {
+  if (kernels.columns > 0) return packed_tile_bytes(format, d_in, kernels.columns);
+  const FormatInfo info = format_info(format);
+  return static_cast<std::size_t>(d_in / info.block_weights) * info.block_bytes;
+}
+
+void multiply_tiles(const Kernels& kernels, const LinearArgs& args, bool packed, int begin, int end,
+                    std::uint8_t* room) {
+  if (packed || kernels.columns == 0) {
+    kernels.linear(args, begin, end);
+  } else {
+    multiply_raw(kernels, args, begin, end, room);
+  }
+}
+
+int tiles_at_a_time(std::size_t tile_bytes, int tiles, int threads) {
+  const int by_size = static_cast<int>(std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(tile_bytes, 1), 1));
+  const int by_share = std::max(tiles / (kPiecesPerThread * threads), 1);
+  return std::max(std::min(by_size, by_share), tiles / Team::kMostPieces + 1);
+}
+
+void RowForms::add(Format format) {
+  const ActivationKind kind = format_info(format).activation;
+  floats |= kind == ActivationKind::Float;
+  rows32 |= kind == ActivationKind::Block32;
+  rows256 |= kind == ActivationKind::Block256;
+}
+
+void put_row(const Kernels& kernels, RowForms forms, const float* x, int n, int row, int n_rows, PreparedRows to) {
+  const RowBlock block = row_block(n_rows, kernels.rows, block_of_row(n_rows, kernels.rows, row));
+  const int in_block = row - block.first;
+  if (forms.floats && n_rows > 1) {
+    float* spread = to.floats + static_cast<std::size_t>(block.first) * n + in_block;
+    for (int k = 0; k < n; k++) spread[k * block.rows] = x[k];
+  }
+  if (forms.rows32) kernels.quantize32(x, n, at_row(to.rows32, n, block, in_block), block.rows);
+  if (forms.rows256) kernels.quantize256(x, n, at_row(to.rows256, n, block, in_block), block.rows);
+}
+
 PackedWeight::PackedWeight(const Kernels& kernels, Format weight_format, const std::uint8_t* raw, int n_in, int n_out,
                            int threads, std::shared_ptr<Arena> room, bool repack)
     : format(weight_format), d_in(n_in), d_out(n_out), raw_(raw), room_(std::move(room)) {
-  const int columns = kernels.columns == 0 ? 1 : packed_tile_columns(format, kernels.columns);
-  tiles_ = (d_out + columns - 1) / columns;
+  tiles_ = product_tiles(kernels, format, d_out);
   if (!repack || kernels.columns == 0) return;
   const std::size_t tile_bytes = packed_tile_bytes(format, d_in, kernels.columns);
   packed_bytes_ = tile_bytes * static_cast<std::size_t>(tiles_);
@@ -49,6 +92,12 @@ std::size_t PackedWeight::bytes() const {
   const FormatInfo info = format_info(format);
   if (packed_) return packed_bytes_;
   return static_cast<std::size_t>(d_in / info.block_weights) * info.block_bytes * static_cast<std::size_t>(d_out);
+}
+
+PreparedRows Workspace::Rows::from(int first, int n) const {
+  const std::size_t at = static_cast<std::size_t>(first) * n;
+  const RowBlock alone{first, 1};
+  return {x.as<float>() + at, floats.as<float>() + at, at_row(rows32(), n, alone, 0), at_row(rows256(), n, alone, 0)};
 }
 
 void Workspace::reserve(int d_in) {
@@ -82,10 +131,7 @@ LinearOp::LinearOp(std::string op_name, const Kernels& kernels, std::shared_ptr<
       only_logit_rows_(only_logit_rows) {
   workspace_->reserve(x_->width);
   for (const Projection& p : projections_) {
-    const ActivationKind kind = format_info(p.weight->format).activation;
-    rows32_ |= kind == ActivationKind::Block32;
-    rows256_ |= kind == ActivationKind::Block256;
-    floats_ |= kind == ActivationKind::Float;
+    forms_.add(p.weight->format);
     total_tiles_ += p.weight->tiles();
     if (p.weight->reads_raw() && kernels.columns > 0) {
       workspace_->reserve_tile(packed_tile_bytes(p.weight->format, p.weight->d_in, kernels.columns));
@@ -108,13 +154,7 @@ void LinearOp::prepare(const Workspace::Rows& rows, int source_row, int slot, in
     gate(source, gate_->up->row(source_row), n, own);
     x = own;
   }
-  const RowBlock block = row_block(n_rows, kernels_.rows, block_of_row(n_rows, kernels_.rows, slot));
-  if (floats_ && n_rows > 1) {
-    float* spread = rows.floats.as<float>() + static_cast<std::size_t>(block.first) * n + (slot - block.first);
-    for (int k = 0; k < n; k++) spread[k * block.rows] = x[k];
-  }
-  if (rows32_) kernels_.quantize32(x, n, at_row(rows.rows32(), n, block, slot - block.first), block.rows);
-  if (rows256_) kernels_.quantize256(x, n, at_row(rows.rows256(), n, block, slot - block.first), block.rows);
+  put_row(kernels_, forms_, x, n, slot, n_rows, rows.from(0, n));
 }
 
 // Tiles [begin, end) of all projections, counted one projection after the other.
@@ -138,11 +178,7 @@ void LinearOp::multiply(const Workspace::Rows& rows, const float* x, int n_rows,
         .bias = p.bias.empty() ? nullptr : p.bias.data(),
         .accumulate = p.accumulate,
     };
-    if (p.weight->reads_raw() && kernels_.columns > 0) {
-      multiply_raw(kernels_, args, first, last, workspace_->tile(thread));
-    } else {
-      kernels_.linear(args, first, last);
-    }
+    multiply_tiles(kernels_, args, !p.weight->reads_raw(), first, last, workspace_->tile(thread));
   }
 }
 
@@ -157,9 +193,7 @@ void LinearOp::run(Team::Job& job, const Pass& pass) {
   }
   const std::size_t tile_bytes =
       projections_[0].weight->bytes() / static_cast<std::size_t>(projections_[0].weight->tiles());
-  const int by_size = static_cast<int>(std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(tile_bytes, 1), 1));
-  const int by_share = std::max(total_tiles_ / (kPiecesPerThread * job.threads()), 1);
-  const int piece = std::max(std::min(by_size, by_share), total_tiles_ / Team::kMostPieces + 1);
+  const int piece = tiles_at_a_time(tile_bytes, total_tiles_, job.threads());
   job.share((total_tiles_ + piece - 1) / piece, [&](Turn turn) {
     const int first = turn.piece * piece, last = std::min(first + piece, total_tiles_);
     if (n_rows > 1) {

@@ -31,6 +31,37 @@ class PackedWeight {
   std::size_t packed_bytes_ = 0;
 };
 
+// Pieces that a product with a weight of this format and height can be divided into.
+int product_tiles(const Kernels& kernels, Format format, int d_out);
+// Bytes of one of them, packed or not.
+std::size_t product_tile_bytes(const Kernels& kernels, Format format, int d_in);
+// Tiles [begin, end) of a product whose weights are packed, or are rows of the file: those are packed one tile after
+// the other into `room` (packed_tile_bytes).
+void multiply_tiles(const Kernels& kernels, const LinearArgs& args, bool packed, int begin, int end,
+                    std::uint8_t* room);
+// How many tiles of that size, of `tiles` in all, a thread takes at a time.
+int tiles_at_a_time(std::size_t tile_bytes, int tiles, int threads);
+
+// The forms of a row that an op's weights multiply.
+struct RowForms {
+  bool floats = false, rows32 = false, rows256 = false;
+  void add(Format format);
+};
+
+// Rows that lie one after the other, prepared; `x` as they are, `floats` with those of a row block alternating.
+struct PreparedRows {
+  float* x;
+  float* floats;
+  Rows32 rows32;
+  Rows256 rows256;
+
+  // What a product of float weights with n_rows of them reads.
+  const float* product_input(int n_rows) const { return n_rows > 1 ? floats : x; }
+};
+
+// Puts x (n values), which is row `row` of `n_rows`, among its block's rows.
+void put_row(const Kernels& kernels, RowForms forms, const float* x, int n, int row, int n_rows, PreparedRows to);
+
 // Room for the prepared rows of one op at a time, shared by all ops of a backend.
 class Workspace {
  public:
@@ -47,6 +78,8 @@ class Workspace {
     Rows256 rows256() const {
       return {q256.as<std::int8_t>(), d256.as<float>(), sum16_256.as<std::int16_t>(), sum32_256.as<std::int16_t>()};
     }
+    // From row `first` of rows of n values.
+    PreparedRows from(int first, int n) const;
   };
   const Rows& shared() const { return shared_; }
   // One row for each thread alone: a single row is prepared by everybody, which is cheaper than waiting for one.
@@ -101,7 +134,7 @@ class LinearOp final : public Op {
   std::optional<GateInput> gate_;
   std::vector<Projection> projections_;
   const bool only_logit_rows_;
-  bool floats_ = false, rows32_ = false, rows256_ = false;
+  RowForms forms_;
   int total_tiles_ = 0;
 };
 

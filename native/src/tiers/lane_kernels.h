@@ -21,6 +21,8 @@ constexpr Kernels lane_kernels(const char* name) {
       .gate_silu = gate_silu<R>,
       .gate_gelu = gate_gelu<R>,
       .add = add_row<R>,
+      .add_scaled = add_scaled<R>,
+      .softmax = softmax<R>,
       .quantize32 = quantize32<R>,
       .quantize256 = quantize256<R>,
       .rotate = rotate<R>,

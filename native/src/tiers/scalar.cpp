@@ -62,6 +62,21 @@ void add_row(const float* y, int n, float* x) {
   for (int i = 0; i < n; i++) x[i] = x[i] + y[i];
 }
 
+void add_scaled(float scale, const float* y, int n, float* x) {
+  for (int i = 0; i < n; i++) x[i] = std::fma(scale, y[i], x[i]);
+}
+
+void softmax(float* x, int n) {
+  const float top = *std::max_element(x, x + n);
+  float lanes[16] = {};
+  for (int i = 0; i < n; i++) {
+    x[i] = exp_lanes<One>(x[i] - top);
+    lanes[i % 16] += x[i];
+  }
+  const float total = fold16(lanes);
+  for (int i = 0; i < n; i++) x[i] /= total;
+}
+
 // Quantizes one block; returns its scale.
 float quantize(const float* x, int n, std::int8_t* q) {
   float top = 0.0f;
@@ -310,6 +325,8 @@ const Kernels& scalar_kernels() {
       .gate_silu = gate_silu,
       .gate_gelu = gate_gelu,
       .add = add_row,
+      .add_scaled = add_scaled,
+      .softmax = softmax,
       .quantize32 = quantize32,
       .quantize256 = quantize256,
       .rotate = rotate,

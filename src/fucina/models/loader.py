@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fucina.core.shapes import KV_BLOCK
 from fucina.errors import BadTensor, CapacityError, ConfigError, MissingKey
-from fucina.models.blocks.decoder import BoundDecoder, bind_decoder, slab_widths
+from fucina.models.blocks.decoder import BoundDecoder, bind_decoder, room_width, slab_widths
 from fucina.models.blocks.shape import EMBEDDING, DecoderShape
 from fucina.models.blocks.weights import DecoderWeights, take_weights
 from fucina.models.metadata import MetadataReader
@@ -134,7 +134,7 @@ def memory_needed(
         weights_bytes=sum(weight.data.nbytes for weight in gguf.weights.values()),
         kv_bytes_per_position=geometry.block_bytes // KV_BLOCK,
         kv_bytes=n_blocks * geometry.block_bytes,
-        workspace_bytes=4 * (max_rows * sum(widths.values()) + logits),
+        workspace_bytes=4 * (max_rows * (sum(widths.values()) + room_width(shape)) + logits),
     )
 
 

@@ -97,6 +97,17 @@ class Real:
 
 
 @dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    expected: str = "true or false"
+
+    def read(self, value: object) -> bool | None:
+        """The flag, None for another type."""
+        return value if isinstance(value, bool) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """A string."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from fucina.errors import UnsupportedFamily
 from fucina.models.blocks.shape import DecoderShape
-from fucina.models.families import gemma3, llama, qwen2, qwen3
+from fucina.models.families import gemma3, llama, qwen2, qwen2moe, qwen3, qwen3moe
 from fucina.models.metadata import MetadataReader
 from fucina.models.tensors import TensorReader
 
@@ -17,7 +17,9 @@ FAMILIES: Mapping[str, Describe] = {
     "gemma3": gemma3.describe,
     "llama": llama.describe,
     "qwen2": qwen2.describe,
+    "qwen2moe": qwen2moe.describe,
     "qwen3": qwen3.describe,
+    "qwen3moe": qwen3moe.describe,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,14 @@ class TensorReader:
     def matrix(self, name: str, d_out: int, d_in: int) -> Weight:
         """The tensor of exactly this shape. Raises MissingTensor, BadTensor."""
         return self._take(name, d_out, d_in)
+
+    def stack(self, name: str, count: int, d_out: int, d_in: int) -> Weight:
+        """The tensor of so many matrices of exactly this shape. Raises MissingTensor, BadTensor."""
+        return self._take(name, count, d_out, d_in)
+
+    def row(self, name: str, d_in: int) -> Weight:
+        """A one-dimensional tensor (d_in,) as the matrix (1, d_in). Raises MissingTensor, BadTensor."""
+        return replace(self._take(name, d_in), shape=(1, d_in))
 
     def vector(self, name: str, width: int) -> NDArray[np.float32]:
         """A one-dimensional tensor as (width,) f32. Raises MissingTensor, BadTensor."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fucina.errors import ShapeError
-from fucina.ops.seam import AttentionSpec, Gate, Projection, RmsNorm, Slab
+from fucina.ops.seam import AttentionSpec, Experts, Gate, MixtureSpec, Projection, RmsNorm, Slab, SwitchedBranch
 from fucina.storage.weights import Weight
 
 
@@ -57,3 +57,26 @@ def check_attention(name: str, spec: AttentionSpec, q: Slab, k: Slab, v: Slab, a
     for norm in (spec.q_norm, spec.k_norm):
         if norm is not None:
             check_norm(name, norm, spec.d_head)
+
+
+def check_mixture(
+    name: str,
+    x: Slab,
+    norm: RmsNorm,
+    scores: Slab,
+    experts: Experts,
+    spec: MixtureSpec,
+    shared: SwitchedBranch | None,
+) -> None:
+    """Every row can use its experts, and they fit its width and one another."""
+    if not 1 <= spec.n_used <= spec.n_experts:
+        raise ShapeError(f"{name}: experts used", expected=f"1 to {spec.n_experts}", got=spec.n_used)
+    check_norm(name, norm, x.width)
+    require_equal(f"{name}: width of scores", scores.width, spec.n_experts)
+    d_expert = experts.down.d_in
+    inward = (spec.n_experts, d_expert, x.width)
+    require_equal(f"{name}: shape of {experts.gate.name}", experts.gate.shape, inward)
+    require_equal(f"{name}: shape of {experts.up.name}", experts.up.shape, inward)
+    require_equal(f"{name}: shape of {experts.down.name}", experts.down.shape, (spec.n_experts, x.width, d_expert))
+    if shared is not None:
+        require_equal(f"{name}: widths of the shared branch", (shared.y.width, shared.switch.width), (x.width, 1))

@@ -70,6 +70,41 @@ class Projection:
     accumulate: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The routed experts of one layer, stacked: gate, up (n_experts, d_expert, d_model), down (n_experts, d_model,
+    d_expert). Expert e of x is down_e @ (activation(gate_e @ x) * (up_e @ x))."""
+
+    gate: Weight
+    up: Weight
+    down: Weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureSpec:
+    """How a layer chooses among its experts and weighs them.
+
+    A row uses the `n_used` experts that it scores highest, of equal scores the lower index first: that order is its
+    ranks. Weights are the softmax over the scores of all experts; with `renormalize` divided by the sum of the chosen
+    ones, added up by rank; then multiplied by `scale`. `layer` counts the layers with experts, from 0.
+    """
+
+    layer: int
+    n_experts: int
+    n_used: int
+    renormalize: bool
+    scale: float = 1.0
+    activation: Activation = "silu"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchedBranch:
+    """What a mixture adds besides its experts: y (rows, d_model), weighed by the sigmoid of switch (rows, 1)."""
+
+    y: Slab
+    switch: Slab
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSpec:
     """The shape of one layer's attention.
@@ -142,6 +177,24 @@ class Ops(Protocol):
 
     def add_norm(self, name: str, x: Slab, y: Slab, norm: RmsNorm) -> BoundOp:
         """x += norm(y); both (rows, width)."""
+
+    def mixture(
+        self,
+        name: str,
+        x: Slab,
+        norm: RmsNorm,
+        scores: Slab,
+        experts: Experts,
+        spec: MixtureSpec,
+        *,
+        shared: SwitchedBranch | None = None,
+    ) -> BoundOp:
+        """x += the weighted outputs of each row's experts for norm(x); x (rows, d_model), scores (rows, n_experts).
+
+        For ranks 0, 1, ... n_used - 1, in this order: x = fma(weight of the rank, output of its expert, x). An
+        expert's products are those of `linear`, whichever rows share it: grouping rows by expert changes no bit. At the
+        end, with `shared`: x = fma(1 / (1 + e^-switch), y, x), the sigmoid computed as the softmax of (switch, 0).
+        """
 
     def head(self, name: str, x: Slab, norm: RmsNorm, weight: Weight, out: Slab) -> BoundOp:
         """out[i] = norm(x[row of the i-th wanted logits]) @ weight.T; weight (vocab, d_model), out (rows, vocab)."""

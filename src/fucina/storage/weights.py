@@ -52,6 +52,12 @@ class Weight:
             n *= dim
         return n
 
+    def parts(self) -> tuple[Weight, ...]:
+        """The weights that are stacked along the first axis, each with one axis less, in the same bytes."""
+        pieces = self.data.reshape(self.shape[0], -1)
+        shape = self.shape[1:]
+        return tuple(Weight(f"{self.name}[{i}]", self.format, shape, piece) for i, piece in enumerate(pieces))
+
 
 class WeightSet(Mapping[str, Weight]):
     """All tensors of a model by name, over one file or several parts."""

@@ -25,8 +25,9 @@ class TinyShape:
     """What a tiny model looks like; every field may be overridden. The defaults fit whole blocks of every format.
 
     `tied`: no output.weight, the embedding is the head. `window`: positions a local layer sees (gemma3).
-    `embedding_format`: of token_embd and output, as the other matrices when None. `metadata` is added last and may
-    replace anything; a value of None removes the key.
+    `n_experts`: feed-forward blocks a layer, of which a row uses `n_used`, `d_expert` wide (0: one, d_ff wide); with
+    `d_shared` one more that every row uses. `embedding_format`: of token_embd and output, as the other matrices when
+    None. `metadata` is added last and may replace anything; a value of None removes the key.
     """
 
     n_layers: int = 2
@@ -39,6 +40,10 @@ class TinyShape:
     rope_base: float = 10_000.0
     eps: float = 1e-5
     tied: bool = False
+    n_experts: int = 0
+    n_used: int = 3
+    d_expert: int = 256
+    d_shared: int = 0
     window: int | None = None
     qkv_bias: bool = False
     qk_norm: bool = False
@@ -64,6 +69,12 @@ FAMILIES: dict[str, Callable[[], TinyShape]] = {
     ),
     "qwen3": lambda: TinyShape(
         qk_norm=True, tied=True, rope_base=1e6, eps=1e-6, vocabulary=byte_level_vocabulary("qwen2")
+    ),
+    "qwen2moe": lambda: TinyShape(
+        n_experts=8, d_shared=256, qkv_bias=True, rope_base=1e6, eps=1e-6, vocabulary=byte_level_vocabulary("qwen2")
+    ),
+    "qwen3moe": lambda: TinyShape(
+        n_experts=8, qk_norm=True, rope_base=1e6, eps=1e-6, vocabulary=byte_level_vocabulary("qwen2")
     ),
     # seven layers: with five local ones for each global one, the sixth is global and the seventh local again
     "gemma3": lambda: TinyShape(
@@ -122,11 +133,23 @@ def tiny_metadata(family: str, shape: TinyShape) -> dict[str, Value]:
         f"{family}.attention.sliding_window": shape.window,
         f"{family}.rope.freq_base": shape.rope_base,
         **({f"{family}.rope.dimension_count": shape.d_head} if family == "llama" else {}),
+        **_expert_metadata(family, shape),
         **shape.vocabulary,
         "general.quantization_version": 2,
         **shape.metadata,
     }
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _expert_metadata(family: str, shape: TinyShape) -> dict[str, Value | None]:
+    if not shape.n_experts:
+        return {}
+    return {
+        f"{family}.expert_count": shape.n_experts,
+        f"{family}.expert_used_count": shape.n_used,
+        f"{family}.expert_feed_forward_length": shape.d_expert,
+        f"{family}.expert_shared_feed_forward_length": shape.d_shared or None,
+    }
 
 
 def tiny_weights(shape: TinyShape, seed: int) -> dict[str, NDArray[np.float32]]:
@@ -155,9 +178,24 @@ def _dimensions(shape: TinyShape) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield f"blk.{i}.post_attention_norm.weight", (shape.d_model,)
             yield f"blk.{i}.post_ffw_norm.weight", (shape.d_model,)
         yield f"blk.{i}.ffn_norm.weight", (shape.d_model,)
-        yield f"blk.{i}.ffn_gate.weight", (shape.d_ff, shape.d_model)
-        yield f"blk.{i}.ffn_up.weight", (shape.d_ff, shape.d_model)
-        yield f"blk.{i}.ffn_down.weight", (shape.d_model, shape.d_ff)
+        yield from _feed_forward(f"blk.{i}", shape)
+
+
+def _feed_forward(stem: str, shape: TinyShape) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if not shape.n_experts:
+        yield f"{stem}.ffn_gate.weight", (shape.d_ff, shape.d_model)
+        yield f"{stem}.ffn_up.weight", (shape.d_ff, shape.d_model)
+        yield f"{stem}.ffn_down.weight", (shape.d_model, shape.d_ff)
+        return
+    yield f"{stem}.ffn_gate_inp.weight", (shape.n_experts, shape.d_model)
+    yield f"{stem}.ffn_gate_exps.weight", (shape.n_experts, shape.d_expert, shape.d_model)
+    yield f"{stem}.ffn_up_exps.weight", (shape.n_experts, shape.d_expert, shape.d_model)
+    yield f"{stem}.ffn_down_exps.weight", (shape.n_experts, shape.d_model, shape.d_expert)
+    if shape.d_shared:
+        yield f"{stem}.ffn_gate_inp_shexp.weight", (shape.d_model,)
+        yield f"{stem}.ffn_gate_shexp.weight", (shape.d_shared, shape.d_model)
+        yield f"{stem}.ffn_up_shexp.weight", (shape.d_shared, shape.d_model)
+        yield f"{stem}.ffn_down_shexp.weight", (shape.d_model, shape.d_shared)
 
 
 def _draw(name: str, dims: tuple[int, ...], shape: TinyShape, seed: int) -> NDArray[np.float32]:
@@ -174,7 +212,7 @@ def _draw(name: str, dims: tuple[int, ...], shape: TinyShape, seed: int) -> NDAr
 
 
 def _format_for(name: str, array: NDArray[np.float32], shape: TinyShape, fmt: Format) -> Format:
-    if array.ndim == 1:
+    if array.ndim == 1 or name.endswith("ffn_gate_inp.weight"):
         return F32
     if name in ("token_embd.weight", "output.weight") and shape.embedding_format is not None:
         return shape.embedding_format

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fucina.models.blocks.experts import ExpertsWeights, bind_experts, experts_room, experts_widths
 from fucina.models.blocks.shape import DecoderShape
 from fucina.models.blocks.weights import DecoderWeights, LayerWeights
 from fucina.models.tensors import Affine
@@ -42,9 +43,18 @@ def slab_widths(shape: DecoderShape) -> dict[str, int]:
     size = shape.dimensions
     wide, narrow = size.heads * size.d_head, size.kv_heads * size.d_head
     widths = {"x": size.d_model, "q": wide, "k": narrow, "v": narrow, "attended": wide}
-    widths |= {"gate": size.d_ff, "up": size.d_ff, "hidden": size.d_model, "logits": size.vocab}
+    widths |= {"hidden": size.d_model, "logits": size.vocab}
+    if shape.experts is None:
+        widths |= {"gate": size.d_ff, "up": size.d_ff}
+    else:
+        widths |= experts_widths(shape.experts, size.d_model)
     widths |= {f"angles{i}": size.d_rotary for i in range(len(shape.ropes))}
     return widths | ({"branch": size.d_model} if shape.post_norms else {})
+
+
+def room_width(shape: DecoderShape) -> int:
+    """f32 values per row that a backend keeps besides the slabs."""
+    return 0 if shape.experts is None else experts_room(shape.experts, shape.dimensions.d_model)
 
 
 def bind_decoder(shape: DecoderShape, weights: DecoderWeights, ops: Ops) -> BoundDecoder:
@@ -89,12 +99,16 @@ def _bind_attention(
 def _bind_feed_forward(
     shape: DecoderShape, layer: int, weights: LayerWeights, ops: Ops, slabs: dict[str, Slab]
 ) -> list[BoundOp]:
-    stem, gate, up = f"blk.{layer}", slabs["gate"], slabs["up"]
+    stem, dense = f"blk.{layer}", weights.feed_forward
+    if isinstance(dense, ExpertsWeights):
+        assert shape.experts is not None, "weights that were taken for this shape"
+        return bind_experts(stem, layer, shape.experts, dense, weights.ffn_norm, shape.activation, ops, slabs)
+    gate, up = slabs["gate"], slabs["up"]
     gating = Gate(up, shape.activation)
-    projections = [_project(weights.gate, gate), _project(weights.up, up)]
+    projections = [_project(dense.gate, gate), _project(dense.up, up)]
     return [
         ops.linear(f"{stem}.gate_up", slabs["x"], projections, norm=weights.ffn_norm),
-        *_add_branch(f"{stem}.ffn_down", gate, weights.down, gating, weights.post_ffn_norm, ops, slabs),
+        *_add_branch(f"{stem}.ffn_down", gate, dense.down, gating, weights.post_ffn_norm, ops, slabs),
     ]
 
 

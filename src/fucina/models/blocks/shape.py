@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fucina.errors import BadHeader, UnsupportedModel
+from fucina.models.blocks.experts import ExpertsShape
 from fucina.models.blocks.rope import Rope
 from fucina.models.metadata import Integer, MetadataReader, Real
 from fucina.models.tensors import TensorReader
@@ -40,7 +41,10 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderShape:
-    """A family's file, understood: enough to take its tensors and to bind its tape."""
+    """A family's file, understood: enough to take its tensors and to bind its tape.
+
+    With `experts`, every layer's feed forward is a mixture of them, and `d_ff` of the dimensions is not used.
+    """
 
     dimensions: Dimensions
     layers: tuple[LayerShape, ...]
@@ -52,6 +56,7 @@ class DecoderShape:
     qkv_bias_required: bool = False
     qk_norm: bool = False
     post_norms: bool = False
+    experts: ExpertsShape | None = None
 
 
 def read_dimensions(meta: MetadataReader, tensors: TensorReader) -> Dimensions:

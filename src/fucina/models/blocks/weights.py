@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fucina.models.blocks.experts import ExpertsWeights, take_experts
 from fucina.models.blocks.shape import EMBEDDING, DecoderShape
 from fucina.models.tensors import Affine, TensorReader
 from fucina.ops.seam import RmsNorm
 from fucina.storage.weights import Weight
+
+
+@dataclass(frozen=True, slots=True)
+class DenseWeights:
+    """A feed-forward block that every row uses."""
+
+    gate: Affine
+    up: Affine
+    down: Affine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +33,7 @@ class LayerWeights:
     k_norm: RmsNorm | None
     post_attention_norm: RmsNorm | None
     ffn_norm: RmsNorm
-    gate: Affine
-    up: Affine
-    down: Affine
+    feed_forward: DenseWeights | ExpertsWeights
     post_ffn_norm: RmsNorm | None
 
 
@@ -69,8 +77,17 @@ def _take_layer(tensors: TensorReader, shape: DecoderShape, stem: str) -> LayerW
         k_norm=norm("attn_k_norm", size.d_head) if shape.qk_norm else None,
         post_attention_norm=norm("post_attention_norm", size.d_model) if shape.post_norms else None,
         ffn_norm=norm("ffn_norm", size.d_model),
+        feed_forward=_take_feed_forward(tensors, shape, stem),
+        post_ffn_norm=norm("post_ffw_norm", size.d_model) if shape.post_norms else None,
+    )
+
+
+def _take_feed_forward(tensors: TensorReader, shape: DecoderShape, stem: str) -> DenseWeights | ExpertsWeights:
+    size = shape.dimensions
+    if shape.experts is not None:
+        return take_experts(tensors, shape.experts, stem, size.d_model)
+    return DenseWeights(
         gate=tensors.affine(f"{stem}.ffn_gate", size.d_ff, size.d_model),
         up=tensors.affine(f"{stem}.ffn_up", size.d_ff, size.d_model),
         down=tensors.affine(f"{stem}.ffn_down", size.d_model, size.d_ff),
-        post_ffn_norm=norm("post_ffw_norm", size.d_model) if shape.post_norms else None,
     )

@@ -11,8 +11,25 @@ from numpy.typing import NDArray
 
 from fucina.errors import ConfigError, ShapeError
 from fucina.ops.batch import Batch
-from fucina.ops.guards import check_attention, check_linear, check_norm, check_table, require_equal
-from fucina.ops.seam import AttentionSpec, BoundOp, Gate, Projection, RmsNorm, Slab
+from fucina.ops.guards import (
+    check_attention,
+    check_linear,
+    check_mixture,
+    check_norm,
+    check_table,
+    require_equal,
+)
+from fucina.ops.seam import (
+    AttentionSpec,
+    BoundOp,
+    Experts,
+    Gate,
+    MixtureSpec,
+    Projection,
+    RmsNorm,
+    Slab,
+    SwitchedBranch,
+)
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.mapping import forget_pages
 from fucina.storage.weights import Weight
@@ -48,22 +65,14 @@ class NativeOps:
             self._backend = module.Backend(max_rows, threads, tier or "", repack)
         except ValueError as error:
             raise ConfigError("instruction tier", got=tier, expected=str(error)) from None
-        self._max_rows = max_rows
+        self.name = f"native/{self._backend.tier}"
+        self.max_rows = max_rows
         self.repack = repack
         self._borrowed: list[object] = []  # what bound ops read without owning
         self._pool: KvPool | None = None
+        self._resident: Any = module.ResidentExperts()
         self._tape: Sequence[BoundOp] = ()  # the one run last,
         self._native_tape: Any = None  # and what the extension made of it
-
-    @property
-    def name(self) -> str:
-        """'native/' and the tier."""
-        return f"native/{self._backend.tier}"
-
-    @property
-    def max_rows(self) -> int:
-        """Rows that a pass can take."""
-        return self._max_rows
 
     def slab(self, width: int) -> Slab:
         """A new buffer (max_rows, width) f32."""
@@ -141,6 +150,39 @@ class NativeOps:
         check_norm(name, norm, x.width)
         return _bound(self._backend.add_norm(name, x, y, self._norm(norm)))
 
+    def mixture(
+        self,
+        name: str,
+        x: Slab,
+        norm: RmsNorm,
+        scores: Slab,
+        experts: Experts,
+        spec: MixtureSpec,
+        *,
+        shared: SwitchedBranch | None = None,
+    ) -> BoundOp:
+        """Bind the experts that the scores choose, all of them in memory."""
+        check_mixture(name, x, norm, scores, experts, spec, shared)
+        _require_lanes(name, x.width)
+        _require_lanes(name, experts.down.d_in)
+        stacks = [[self._weight(part) for part in stack.parts()] for stack in (experts.gate, experts.up, experts.down)]
+        return _bound(
+            self._backend.mixture(
+                name,
+                x,
+                self._norm(norm),
+                scores,
+                source=self._resident,
+                layer=self._resident.add_layer(*stacks),
+                n_used=spec.n_used,
+                renormalize=spec.renormalize,
+                scale=spec.scale,
+                gelu=spec.activation == "gelu",
+                shared=None if shared is None else shared.y,
+                switch=None if shared is None else shared.switch,
+            )
+        )
+
     def head(self, name: str, x: Slab, norm: RmsNorm, weight: Weight, out: Slab) -> BoundOp:
         """Bind the logits of the rows that want them."""
         projection = Projection(weight, out)
@@ -179,11 +221,13 @@ class NativeOps:
         return None if norm is None else self._module.Norm(np.ascontiguousarray(norm.weight, np.float32), norm.eps)
 
     def _projection(self, projection: Projection) -> Any:
-        weight = projection.weight
+        bias = None if projection.bias is None else np.ascontiguousarray(projection.bias, np.float32)
+        return self._module.Projection(self._weight(projection.weight), projection.out, bias, projection.accumulate)
+
+    def _weight(self, weight: Weight) -> Any:
         packed = self._backend.weight(weight.data, weight.format.type_id, weight.d_in, weight.d_out)
         if packed.reads_raw:
             self._borrowed.append(weight)
         else:
             forget_pages(weight.data)
-        bias = None if projection.bias is None else np.ascontiguousarray(projection.bias, np.float32)
-        return self._module.Projection(packed, projection.out, bias, projection.accumulate)
+        return packed

@@ -11,16 +11,36 @@ from numpy.typing import NDArray
 from fucina.core.shapes import KV_BLOCK
 from fucina.errors import ConfigError, ShapeError
 from fucina.ops.batch import Batch
-from fucina.ops.guards import check_attention, check_linear, check_norm, check_table, require_equal
+from fucina.ops.guards import (
+    check_attention,
+    check_linear,
+    check_mixture,
+    check_norm,
+    check_table,
+    require_equal,
+)
 from fucina.ops.reference.attention import AttentionOp
 from fucina.ops.reference.cache import layer_cache
 from fucina.ops.reference.matrix import Matrix
+from fucina.ops.reference.mixture import MixtureOp, bind_experts
 from fucina.ops.reference.pointwise import AddNormOp, RopeAnglesOp
 from fucina.ops.reference.products import BoundProjection, EmbedOp, HeadOp, LinearOp
 from fucina.ops.reference.slab import ReferenceSlab, Row, own, rows_of
-from fucina.ops.seam import AttentionSpec, BoundOp, Gate, Projection, RmsNorm, Slab
+from fucina.ops.seam import (
+    AttentionSpec,
+    BoundOp,
+    Experts,
+    Gate,
+    MixtureSpec,
+    Projection,
+    RmsNorm,
+    Slab,
+    SwitchedBranch,
+)
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.weights import Weight
+
+_OPS = (EmbedOp, RopeAnglesOp, LinearOp, AttentionOp, AddNormOp, MixtureOp, HeadOp)
 
 
 class ReferenceOp(Protocol):
@@ -106,6 +126,26 @@ class ReferenceOps:
         check_norm(name, norm, x.width)
         return AddNormOp(name, own(x, name, x.width), own(y, name, x.width), norm)
 
+    def mixture(
+        self,
+        name: str,
+        x: Slab,
+        norm: RmsNorm,
+        scores: Slab,
+        experts: Experts,
+        spec: MixtureSpec,
+        *,
+        shared: SwitchedBranch | None = None,
+    ) -> MixtureOp:
+        """Bind the experts that the scores choose; x (rows, d_model), scores (rows, n_experts).
+
+        Raises ShapeError, UnsupportedFormat.
+        """
+        check_mixture(name, x, norm, scores, experts, spec, shared)
+        slabs = own(x, name, x.width), own(scores, name, spec.n_experts)
+        branch = None if shared is None else (own(shared.y, name, x.width), own(shared.switch, name, 1))
+        return MixtureOp(name, *slabs, norm, bind_experts(experts), spec, branch)
+
     def head(self, name: str, x: Slab, norm: RmsNorm, weight: Weight, out: Slab) -> HeadOp:
         """Bind the logits of the wanted rows; weight (vocab, d_model). Raises ShapeError, UnsupportedFormat."""
         check_linear(name, x, (Projection(weight, out),), norm, None)
@@ -126,7 +166,7 @@ class ReferenceOps:
 
 
 def _own_op(op: BoundOp) -> ReferenceOp:
-    assert isinstance(op, (EmbedOp, RopeAnglesOp, LinearOp, AttentionOp, AddNormOp, HeadOp)), "an op of another backend"
+    assert isinstance(op, _OPS), "an op of another backend"
     return op
 
 

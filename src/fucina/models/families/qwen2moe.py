@@ -1,0 +1,24 @@
+"""qwen2moe: Qwen 1.5 and 2 with experts: as qwen2, with a shared expert that has a gate of its own."""
+
+from __future__ import annotations
+
+from fucina.models.blocks.experts import read_experts
+from fucina.models.blocks.rope import scaled_rope
+from fucina.models.blocks.shape import DecoderShape, LayerShape, read_dimensions, refuse_window
+from fucina.models.metadata import MetadataReader
+from fucina.models.tensors import TensorReader
+
+
+def describe(meta: MetadataReader, tensors: TensorReader) -> DecoderShape:
+    """Understand a file of this family. Raises ModelFileError, UnsupportedModel."""
+    size = read_dimensions(meta, tensors)
+    refuse_window(meta, size.context_length)
+    return DecoderShape(
+        dimensions=size,
+        layers=(LayerShape(),) * size.n_layers,
+        ropes=(scaled_rope(meta, size.d_rotary, size.rope_base, size.context_length),),
+        rope_style="halves",
+        attention_scale=size.d_head**-0.5,
+        qkv_bias_required=True,
+        experts=read_experts(meta, size.d_ff, renormalize=False, shared=True),
+    )
