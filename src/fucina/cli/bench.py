@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fucina import __version__
-from fucina.cli import options, report, terminal
+from fucina.cli import answer, options, report, terminal
 from fucina.cli.opening import Machine, open_model
 from fucina.cli.progress import find_model
 from fucina.core.randomness import uniform
@@ -62,6 +62,11 @@ def command(
     kv_format: options.KvFormat = "f16",
     prefill_chunk: options.PrefillChunk = 512,
     repack: options.Repack = None,
+    moe_stream: options.MoeStream = None,
+    moe_cache: options.MoeCache = None,
+    moe_pin: options.MoePin = None,
+    moe_learn: options.MoeLearn = True,
+    moe_pilot: options.MoePilot = False,
 ) -> None:
     """Measure prefill and decode, and the share of the memory roof that decode reaches.
 
@@ -76,7 +81,15 @@ def command(
     --spec-cost shows, for so many drafts, the cost of a pass and the share that must be right for a gain.
     """
     path = find_model(model)
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, speculation=spec_cost)
+    machine = Machine(
+        *(threads, tier, backend, context, kv_format, prefill_chunk, repack),
+        speculation=spec_cost,
+        moe_stream=moe_stream,
+        moe_cache=moe_cache,
+        moe_pin=moe_pin,
+        moe_learn=moe_learn,
+        moe_pilot=moe_pilot,
+    )
     if spec_cost:
         show_costs(path, machine)
         return
@@ -88,6 +101,8 @@ def command(
     decode_rate = run.decode_tok_per_s(decode)
     roof_share = None if roof is None else decode_rate * sizes.read_per_token_bytes / roof
     show(prefill_rates, decode_rate, roof, roof_share, sizes)
+    for line in answer.expert_lines(loaded.experts):
+        terminal.note(line)
     record = {
         **conditions(path, machine),
         **asdict(sizes),
@@ -97,6 +112,7 @@ def command(
         "decode_tok_per_s": decode_rate,
         "roof_bytes_per_s": roof,
         "roof_share": roof_share,
+        "experts": None if loaded.experts is None else asdict(loaded.experts),
     }
     print(json.dumps(record), flush=True)
 

@@ -17,6 +17,8 @@ from fucina.decoding.params import SamplingParams
 from fucina.errors import FucinaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fucina.decoding.grammar.constraint import Constraint
     from fucina.engine.conversation import Conversation
 
@@ -58,6 +60,11 @@ def command(
     kv_memory: options.KvMemory = None,
     kv_cache_dir: options.KvCacheDir = None,
     kv_disk: options.KvDisk = "8G",
+    moe_stream: options.MoeStream = None,
+    moe_cache: options.MoeCache = None,
+    moe_pin: options.MoePin = None,
+    moe_learn: options.MoeLearn = True,
+    moe_pilot: options.MoePilot = False,
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D or /bye leaves, /help lists the rest.
 
@@ -85,12 +92,12 @@ def command(
     references = given_references(spec_ref, speculation=spec)
     constraint = given_constraint(json_schema, regex, lark)
     answer.expect_cuts()
-    kept = kv_memory, kv_cache_dir, kv_disk
+    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn, moe_pilot
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
     with open_model(model, machine) as loaded, loaded.conversation(system, file=kv_save) as conversation:
         if kv_save is not None:
             terminal.note(resumed(conversation, kv_save))
-        Talk(conversation, params, references, constraint).run()
+        Talk(conversation, params, references, constraint, lambda: answer.expert_lines(loaded.experts)).run()
 
 
 def resumed(conversation: Conversation, file: Path) -> str:
@@ -108,7 +115,9 @@ class Talk:
         params: SamplingParams,
         references: list[str],
         constraint: Constraint | None = None,
+        more_statistics: Callable[[], list[str]] = list,
     ) -> None:
+        self._more_statistics = more_statistics
         self._params, self._constraint = params, constraint
         self._conversation = conversation
         for reference in references:
@@ -170,5 +179,6 @@ class Talk:
         if finish is None:
             terminal.note("(stopped)")
         elif self._show_statistics:
-            for statistic in answer.statistics(finish, sampled=not self._params.is_greedy):
+            lines = answer.statistics(finish, sampled=not self._params.is_greedy)
+            for statistic in (*lines, *self._more_statistics()):
                 terminal.note(statistic)

@@ -52,6 +52,11 @@ def command(
     kv_memory: options.KvMemory = None,
     kv_cache_dir: options.KvCacheDir = None,
     kv_disk: options.KvDisk = "8G",
+    moe_stream: options.MoeStream = None,
+    moe_cache: options.MoeCache = None,
+    moe_pin: options.MoePin = None,
+    moe_learn: options.MoeLearn = True,
+    moe_pilot: options.MoePilot = False,
 ) -> None:
     """Answer one prompt: the text goes to stdout as it is made, statistics go to stderr.
 
@@ -78,7 +83,7 @@ def command(
     asked = _asked(given_text("--prompt", prompt), system, raw)
     references = given_references(spec_ref, speculation=spec)
     question = _Question(asked, params, references, given_constraint(json_schema, regex, lark))
-    kept = kv_memory, kv_cache_dir, kv_disk
+    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn, moe_pilot
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
     with open_model(model, machine) as loaded:
         _tell(model, loaded, question, as_json=as_json)
@@ -126,6 +131,7 @@ def _speak(model: Model, question: _Question) -> None:
         events = model.stream_chat(asked, question.params, references=question.references, constraint=constraint)
     finish = answer.speak(events)
     if finish is not None:
-        for line in answer.statistics(finish, sampled=not question.params.is_greedy):
+        lines = answer.statistics(finish, sampled=not question.params.is_greedy)
+        for line in (*lines, *answer.expert_lines(model.experts)):
             terminal.note(line)
         answer.check_whole(finish, constraint)

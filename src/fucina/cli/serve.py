@@ -53,6 +53,11 @@ def command(
     kv_memory: options.KvMemory = None,
     kv_cache_dir: options.KvCacheDir = None,
     kv_disk: options.KvDisk = "8G",
+    moe_stream: options.MoeStream = None,
+    moe_cache: options.MoeCache = None,
+    moe_pin: options.MoePin = None,
+    moe_learn: options.MoeLearn = True,
+    moe_pilot: options.MoePilot = False,
 ) -> None:
     """Serve a model over HTTP, for OpenAI's, Anthropic's and Ollama's clients, with a chat page at /.
 
@@ -76,7 +81,7 @@ def command(
         drain_s=drain,
         defaults=defaults,
     )
-    kept = kv_memory, kv_cache_dir, kv_disk
+    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn, moe_pilot
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
     set_up_logs(log_format)
     _serve(model, (Path(model).stem, *(alias or ())), served, machine)

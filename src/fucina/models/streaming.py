@@ -67,7 +67,9 @@ def stream_experts(gguf: GgufFile, ops: Ops, layers: Sequence[Experts], options:
     Raises ConfigError for a backend that cannot, and for too little memory; ModelFileError.
     """
     if not isinstance(ops, StreamsExperts):
-        raise ConfigError("moe_stream", got=True, expected=f"False: the backend '{ops.name}' reads no experts on demand")
+        raise ConfigError(
+            "moe_stream", got=True, expected=f"False: the backend '{ops.name}' reads no experts on demand"
+        )
     catalog = make_catalog((layer.gate, layer.up, layer.down) for layer in layers)
     costs = ops.expert_costs(catalog)
     file = _usage_file(gguf, costs) if options.learn else None

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from fucina.ops.batch import Batch
+from fucina.storage.experts.catalog import Catalog
+from fucina.storage.experts.options import StreamOptions
+from fucina.storage.experts.residency import LayerCost, LayerPlan
+from fucina.storage.experts.stats import ExpertStats
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.weights import Weight
 
@@ -204,3 +208,27 @@ class Ops(Protocol):
 
     def run(self, tape: Sequence[BoundOp], batch: Batch) -> None:
         """Run the ops in order over all rows of `batch`. Raises ShapeError for more rows than max_rows."""
+
+
+class ExpertReader(Protocol):
+    """Experts that a backend reads from files when a pass needs them."""
+
+    def stats(self) -> ExpertStats:
+        """What was done so far."""
+
+    def uses(self) -> list[NDArray[np.uint64]]:
+        """How many passes needed each expert, layer by layer."""
+
+    def settle(self) -> None:
+        """Wait until nothing is being read."""
+
+
+@runtime_checkable
+class StreamsExperts(Protocol):
+    """What a backend has besides if mixtures need not have all their experts in memory."""
+
+    def expert_costs(self, catalog: Catalog) -> Sequence[LayerCost]:
+        """What an expert of each layer takes in memory."""
+
+    def bind_experts(self, catalog: Catalog, plan: Sequence[LayerPlan], options: StreamOptions) -> ExpertReader:
+        """Have mixtures bound after this read their experts from files. Raises ModelFileError, CapacityError."""

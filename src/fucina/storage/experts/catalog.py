@@ -10,6 +10,7 @@ from pathlib import Path
 from fucina.errors import BadTensor, ModelFileError
 from fucina.storage.weights import Weight
 
+
 @dataclass(frozen=True, slots=True)
 class ExpertPlaces:
     """One matrix of all experts of a layer: expert e begins at byte `offsets[e]` of file number `file`."""
@@ -53,7 +54,9 @@ def open_files(paths: Sequence[Path], *, direct: bool) -> list[int]:
             opened.append(os.open(path, flags))
         except OSError as error:
             close_files(opened)
-            raise ModelFileError(path, f"its experts cannot be read ({error}); check its name and permissions") from error
+            raise ModelFileError(
+                path, f"its experts cannot be read ({error}); check its name and permissions"
+            ) from error
     return opened
 
 

@@ -71,9 +71,7 @@ def _fill(layers: Sequence[LayerCost], slots: list[int], left: int) -> None:
             left -= layers[i].slot_bytes
 
 
-def _pins(
-    layers: Sequence[LayerCost], pin_bytes: int, uses: Sequence[NDArray[np.uint64]]
-) -> list[list[int]]:
+def _pins(layers: Sequence[LayerCost], pin_bytes: int, uses: Sequence[NDArray[np.uint64]]) -> list[list[int]]:
     """The experts used most, as many as fit, if it is worth it."""
     none: list[list[int]] = [[] for _ in layers]
     total = sum(int(counts.sum()) for counts in uses)
