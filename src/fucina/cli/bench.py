@@ -81,23 +81,23 @@ def command(
     --spec-cost shows, for so many drafts, the cost of a pass and the share that must be right for a gain.
     """
     path = find_model(model)
+    experts = moe_stream, moe_cache, moe_pin, moe_learn, moe_pilot
     machine = Machine(
-        *(threads, tier, backend, context, kv_format, prefill_chunk, repack),
-        speculation=spec_cost,
-        moe_stream=moe_stream,
-        moe_cache=moe_cache,
-        moe_pin=moe_pin,
-        moe_learn=moe_learn,
-        moe_pilot=moe_pilot,
+        *(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec_cost), *(None, None, "8G"), *experts
     )
     if spec_cost:
         show_costs(path, machine)
         return
+    measure(path, machine, prefill or _PREFILL_SIZES, decode, repeat)
+
+
+def measure(path: Path, machine: Machine, prefill: list[int], decode: int, repeat: int) -> None:
+    """Time prompts and answers, show the rates, and print all that was measured as one JSON object."""
     sizes = model_bytes(path)
-    roof = measure_read_bandwidth(threads=threads)
+    roof = measure_read_bandwidth(threads=machine.threads)
     loaded = open_model(str(path), machine)
     run = Bench(loaded, sizes.vocab, repeat)
-    prefill_rates = {n: run.prefill_tok_per_s(n) for n in prefill or _PREFILL_SIZES}
+    prefill_rates = {n: run.prefill_tok_per_s(n) for n in prefill}
     decode_rate = run.decode_tok_per_s(decode)
     roof_share = None if roof is None else decode_rate * sizes.read_per_token_bytes / roof
     show(prefill_rates, decode_rate, roof, roof_share, sizes)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_constraint, given_references
+from fucina.cli.given import given_constraint, given_references, given_sampling
 from fucina.cli.opening import Machine, open_model
 from fucina.cli.signals import soft_interrupt
 from fucina.decoding.params import SamplingParams
@@ -79,16 +79,7 @@ def command(
 
     A form (--json-schema, --regex, --lark) is that of every answer.
     """
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repeat_penalty=repeat_penalty,
-        seed=seed,
-        stop=tuple(stop or ()),
-    )
+    params = given_sampling(max_tokens, temp, top_k, top_p, min_p, repeat_penalty, seed, stop)
     references = given_references(spec_ref, speculation=spec)
     constraint = given_constraint(json_schema, regex, lark)
     answer.expect_cuts()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_constraint, given_references, given_text
+from fucina.cli.given import given_constraint, given_references, given_sampling, given_text
 from fucina.cli.opening import Machine, open_model
 from fucina.decoding.params import SamplingParams
 from fucina.errors import ConfigError
@@ -69,17 +69,7 @@ def command(
     Without --temp the likeliest token is always taken, so the same prompt gives the same text.
     An answer that is cut off before it has its form is printed all the same; the exit code is 10 then.
     """
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repeat_penalty=repeat_penalty,
-        seed=seed,
-        stop=tuple(stop or ()),
-        logprobs=logprobs,
-    )
+    params = given_sampling(max_tokens, temp, top_k, top_p, min_p, repeat_penalty, seed, stop, logprobs)
     asked = _asked(given_text("--prompt", prompt), system, raw)
     references = given_references(spec_ref, speculation=spec)
     question = _Question(asked, params, references, given_constraint(json_schema, regex, lark))

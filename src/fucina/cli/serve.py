@@ -67,7 +67,6 @@ def command(
 
     How to choose tokens holds for requests that do not say. Ctrl-C lets running answers finish; twice ends at once.
     """
-    defaults = SamplingParams(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p)
     served = ServerOptions(
         host=host,
         port=port,
@@ -79,12 +78,14 @@ def command(
         max_body=parse_bytes(max_body),
         deadline_s=deadline,
         drain_s=drain,
-        defaults=defaults,
+        defaults=SamplingParams(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p),
     )
     kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn, moe_pilot
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
     set_up_logs(log_format)
-    _serve(model, (Path(model).stem, *(alias or ())), served, machine)
+    names = Path(model).stem, *(alias or ())
+    _serve(
+        model, names, served, Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
+    )
 
 
 def _serve(word: str, names: tuple[str, ...], served: ServerOptions, machine: Machine) -> None:

@@ -17,6 +17,15 @@ def parse_bytes(text: str) -> int:
     return int(float(found[1]) * _SCALE[found[2].upper()])
 
 
+def given_bytes(option: str, size: int | str) -> int:
+    """Bytes, from a number or a size such as '4G'. Raises ConfigError, naming the option for a number below 0."""
+    if isinstance(size, str):
+        return parse_bytes(size)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ConfigError(option, got=size, expected="bytes, or a size such as '4G'")
+    return size
+
+
 def format_bytes(n_bytes: float) -> str:
     """1536 to '1.5 KiB'."""
     for unit in ("B", "KiB", "MiB", "GiB"):

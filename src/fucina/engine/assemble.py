@@ -6,12 +6,14 @@ import json
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
+from typing import Unpack
 
 from fucina.core.cpu import available_memory_bytes, processor_name, usable_cpus
 from fucina.core.settings import Settings
-from fucina.core.units import parse_bytes
+from fucina.core.units import given_bytes
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.engine.engine import EngineConfig
+from fucina.engine.experts import ExpertOptions, stream_options
 from fucina.engine.model import Model
 from fucina.engine.pass_costs import PassCosts
 from fucina.engine.scheduler import blocks_for
@@ -20,9 +22,7 @@ from fucina.engine.speech import ModelSpeech
 from fucina.errors import ConfigError
 from fucina.models.fingerprint import model_fingerprint
 from fucina.models.loader import load_causal_lm, memory_needed
-from fucina.models.streaming import exceeds_memory
 from fucina.ops.choose import open_ops
-from fucina.storage.experts.options import StreamOptions
 from fucina.storage.gguf import GgufFile, open_gguf
 from fucina.storage.kv.disk.tier import DiskTier
 from fucina.storage.kv.pool import KvPool
@@ -56,11 +56,7 @@ def load(
     kv_cache_dir: str | PathLike[str] | None = None,
     kv_disk: int | str = "8G",
     speculation: bool | SpeculationOptions = True,
-    moe_stream: bool | None = None,
-    moe_cache: int | str | None = None,
-    moe_pin: int | str | None = None,
-    moe_learn: bool = True,
-    moe_pilot: bool = False,
+    **experts: Unpack[ExpertOptions],
 ) -> Model:
     """Load a model: the path of a GGUF file, or a name such as 'smollm2', which is fetched on first use.
 
@@ -80,13 +76,7 @@ def load(
     kv_disk        bytes, or a size, that may be stored there, all models together.
     speculation    drafts tokens and verifies them together where that is faster; the same text. Options: a gate of
                    one's own. The first answer on a machine measures for half a second what verifying costs there.
-    moe_stream     routed experts of a mixture stay in the file and are read when a pass needs them, into memory that
-                   holds those used most; the same text. None: where the model is larger than the memory that is free.
-    moe_cache      bytes, or a size such as '4G', for experts in memory; None: half of what is free. At least one expert
-                   a layer.
-    moe_pin        of these for the experts used most in earlier runs, which stay there; None: half.
-    moe_learn      remembers which experts are used in a small file beside the model, or in FUCINA_HOME.
-    moe_pilot      asks the next layer's router ahead of time, and reads what it would choose.
+    experts        how those of a mixture are held: see ExpertOptions.
 
     Raises UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
     """
@@ -96,7 +86,7 @@ def load(
     template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path)
     max_rows = max(prefill_chunk, _LEAST_ROWS)
     ops = open_ops(max_rows=max_rows, threads=threads, tier=tier, backend=backend, repack=repack)
-    stream = _streaming(gguf, moe_stream, moe_cache, moe_pin, learn=moe_learn, pilot=moe_pilot)
+    stream = stream_options(gguf, experts)
     # experts take half of what is free
     n_blocks = _pool_blocks(gguf, context, kv_format, kv_memory, 2 if stream is None else 4)
     causal = load_causal_lm(gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=n_blocks, stream=stream)
@@ -105,46 +95,21 @@ def load(
     if speculation is False:
         return Model(causal, speech, config, prefixes=prefixes, experts=causal.experts)
     settings = Settings.from_environment()
-    machine = (processor_name(), usable_cpus(), threads or settings.threads, ops.name, repack, settings.repack)
-    if causal.experts is not None:
-        # what passes cost depends on how many experts are at hand
-        machine += (causal.experts.stats().memory_bytes,)
+    # what passes cost depends on how many experts are at hand, too
+    held = () if causal.experts is None else (causal.experts.stats().memory_bytes,)
+    machine = (processor_name(), usable_cpus(), threads or settings.threads, ops.name, repack, settings.repack, *held)
     costs = PassCosts(causal, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
     options = speculation if isinstance(speculation, SpeculationOptions) else None
     return Model(causal, speech, config, Speculation(causal.vocab, costs, options), prefixes, causal.experts)
-
-
-def _streaming(
-    gguf: GgufFile, wanted: bool | None, cache: int | str | None, pin: int | str | None, *, learn: bool, pilot: bool
-) -> StreamOptions | None:
-    """How experts are read when they are needed; None: all are held. Raises ConfigError for what contradicts itself."""
-    for option, size in (("moe_cache", cache), ("moe_pin", pin)):
-        if size is not None and wanted is False:
-            raise ConfigError(option, got=size, expected="no moe_stream=False: all experts are in memory then")
-    if not (exceeds_memory(gguf) or cache is not None or pin is not None if wanted is None else wanted):
-        return None
-    return StreamOptions(
-        cache_bytes=None if cache is None else _size("moe_cache", cache),
-        pin_bytes=None if pin is None else _size("moe_pin", pin),
-        learn=learn,
-        pilot=pilot,
-    )
 
 
 def _prefixes(identity: bytes, pool: KvPool, folder: str | PathLike[str] | None, capacity: int | str) -> PrefixCache:
     """What keeps keys and values for prompts to come, and where they go that memory has no room for."""
     if folder is None:
         return PrefixCache(pool, identity)
-    return PrefixCache(pool, identity, DiskTier(Path(folder).expanduser(), pool, identity, _size("kv_disk", capacity)))
-
-
-def _size(option: str, size: int | str) -> int:
-    """Bytes, from a number or a size such as '4G'. Raises ConfigError."""
-    if isinstance(size, str):
-        return parse_bytes(size)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ConfigError(option, got=size, expected="bytes, or a size such as '4G'")
-    return size
+    return PrefixCache(
+        pool, identity, DiskTier(Path(folder).expanduser(), pool, identity, given_bytes("kv_disk", capacity))
+    )
 
 
 def _fingerprint(gguf: GgufFile, *machine: object) -> str:
@@ -161,7 +126,7 @@ def _pool_blocks(gguf: GgufFile, context: int | None, kv_format: str, kv_memory:
     needed = memory_needed(gguf, context, kv_format=kv_format)
     n_one = blocks_for(needed.kv_bytes // needed.kv_bytes_per_position)
     if kv_memory is not None:
-        n_bytes, least = _size("kv_memory", kv_memory), _FEWEST_BLOCKS * (needed.kv_bytes // n_one)
+        n_bytes, least = given_bytes("kv_memory", kv_memory), _FEWEST_BLOCKS * (needed.kv_bytes // n_one)
         if n_bytes < least:
             raise ConfigError("kv_memory", got=kv_memory, expected=f"at least {least} bytes, {_FEWEST_BLOCKS} blocks")
         return n_bytes * n_one // needed.kv_bytes

@@ -13,9 +13,9 @@ from fucina.models.fingerprint import model_fingerprint
 from fucina.ops.seam import ExpertReader, Experts, Ops, StreamsExperts
 from fucina.storage.experts.catalog import make_catalog
 from fucina.storage.experts.options import StreamOptions
-from fucina.storage.experts.residency import LayerCost, plan_residency
+from fucina.storage.experts.residency import LayerCost, LayerPlan, plan_residency
 from fucina.storage.experts.stats import ExpertStats
-from fucina.storage.experts.usage import UsageFile
+from fucina.storage.experts.usage import UsageFile, Uses
 from fucina.storage.gguf import GgufFile
 
 #: What experts may take where nobody says how much memory is free.
@@ -71,14 +71,19 @@ def stream_experts(gguf: GgufFile, ops: Ops, layers: Sequence[Experts], options:
             "moe_stream", got=True, expected=f"False: the backend '{ops.name}' reads no experts on demand"
         )
     catalog = make_catalog((layer.gate, layer.up, layer.down) for layer in layers)
-    costs = ops.expert_costs(catalog)
-    file = _usage_file(gguf, costs) if options.learn else None
+    file = _usage_file(gguf, layers) if options.learn else None
+    uses = None if file is None else file.read()
+    return ExpertStream(ops.bind_experts(catalog, lambda costs: _plan(gguf, costs, options, uses), options), file)
+
+
+def _plan(
+    gguf: GgufFile, costs: Sequence[LayerCost], options: StreamOptions, uses: Uses | None
+) -> tuple[LayerPlan, ...]:
     cache_bytes = _default_cache(gguf, costs) if options.cache_bytes is None else options.cache_bytes
     pin_bytes = cache_bytes // 2 if options.pin_bytes is None else options.pin_bytes
     if pin_bytes > cache_bytes:
         raise ConfigError("moe_pin", got=pin_bytes, expected=f"at most what moe_cache has, {cache_bytes} bytes")
-    plan = plan_residency(costs, cache_bytes, pin_bytes, file.read() if file is not None else None)
-    return ExpertStream(ops.bind_experts(catalog, plan, options), file)
+    return plan_residency(costs, cache_bytes, pin_bytes, uses)
 
 
 def experts_bytes(gguf: GgufFile) -> int:
@@ -102,8 +107,8 @@ def _default_cache(gguf: GgufFile, costs: Sequence[LayerCost]) -> int:
     return min(max(free_bytes, least), sum(cost.slot_bytes * cost.n_experts for cost in costs))
 
 
-def _usage_file(gguf: GgufFile, costs: Sequence[LayerCost]) -> UsageFile:
+def _usage_file(gguf: GgufFile, layers: Sequence[Experts]) -> UsageFile:
     identity = model_fingerprint(gguf, "experts")
     beside = gguf.path.with_name(f"{gguf.path.name}.experts")
     at_home: Path = Settings.from_environment().home / "experts" / f"{identity.hex()}.experts"
-    return UsageFile((beside, at_home), identity, [cost.n_experts for cost in costs])
+    return UsageFile((beside, at_home), identity, [layer.gate.shape[0] for layer in layers])

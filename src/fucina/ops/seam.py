@@ -9,7 +9,7 @@ that row sees) and on nothing else, bit for bit: not on other rows, not on how m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Activation = Literal["silu", "gelu"]
+Planner = Callable[[Sequence[LayerCost]], Sequence[LayerPlan]]
 RopeStyle = Literal["interleaved", "halves"]
 
 
@@ -227,8 +228,6 @@ class ExpertReader(Protocol):
 class StreamsExperts(Protocol):
     """What a backend has besides if mixtures need not have all their experts in memory."""
 
-    def expert_costs(self, catalog: Catalog) -> Sequence[LayerCost]:
-        """What an expert of each layer takes in memory."""
-
-    def bind_experts(self, catalog: Catalog, plan: Sequence[LayerPlan], options: StreamOptions) -> ExpertReader:
-        """Have mixtures bound after this read their experts from files. Raises ModelFileError, CapacityError."""
+    def bind_experts(self, catalog: Catalog, plan: Planner, options: StreamOptions) -> ExpertReader:
+        """Have mixtures bound after this read their experts from files; `plan` says how many are in memory, and which,
+        given what one of each layer takes there. Raises ModelFileError, CapacityError and what `plan` raises."""

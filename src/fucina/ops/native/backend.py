@@ -19,13 +19,14 @@ from fucina.ops.guards import (
     check_table,
     require_equal,
 )
-from fucina.ops.native.streaming import NativeExperts, layer_costs
+from fucina.ops.native.streaming import NativeExperts
 from fucina.ops.seam import (
     AttentionSpec,
     BoundOp,
     Experts,
     Gate,
     MixtureSpec,
+    Planner,
     Projection,
     RmsNorm,
     Slab,
@@ -33,7 +34,6 @@ from fucina.ops.seam import (
 )
 from fucina.storage.experts.catalog import Catalog
 from fucina.storage.experts.options import StreamOptions
-from fucina.storage.experts.residency import LayerCost, LayerPlan
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.mapping import forget_pages
 from fucina.storage.weights import Weight
@@ -188,11 +188,7 @@ class NativeOps:
             )
         )
 
-    def expert_costs(self, catalog: Catalog) -> tuple[LayerCost, ...]:
-        """What an expert of each layer takes in memory."""
-        return layer_costs(self._module, self._backend.tier, tiles=self.repack, catalog=catalog)
-
-    def bind_experts(self, catalog: Catalog, plan: Sequence[LayerPlan], options: StreamOptions) -> NativeExperts:
+    def bind_experts(self, catalog: Catalog, plan: Planner, options: StreamOptions) -> NativeExperts:
         """Have mixtures bound after this read their experts from files."""
         tier = self._backend.tier
         self._streamed = NativeExperts(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fucina.errors import CapacityError, ExpertReadError
+from fucina.ops.seam import Planner
 from fucina.storage.experts.catalog import Catalog, ExpertPlaces, close_files, open_files
 from fucina.storage.experts.options import StreamOptions
 from fucina.storage.experts.residency import LayerCost, LayerPlan
@@ -26,14 +26,14 @@ class NativeExperts:
         *,
         tiles: bool,
         catalog: Catalog,
-        plan: Sequence[LayerPlan],
+        plan: Planner,
         options: StreamOptions,
     ) -> None:
-        """Begins to read the pinned experts. Raises ModelFileError, and CapacityError where memory is short."""
-        self._catalog, self._plan = catalog, tuple(plan)
+        """Begin to read the pinned experts. Raises ModelFileError, CapacityError, and what `plan` raises."""
+        self._catalog, self._plan = catalog, tuple(plan(_costs(module, tier, tiles=tiles, catalog=catalog)))
         descriptors = open_files(catalog.files, direct=options.direct)
         files = [(fd, options.direct, str(path)) for fd, path in zip(descriptors, catalog.files, strict=True)]
-        layers = [_stored(module, places, each) for places, each in zip(catalog.layers, plan, strict=True)]
+        layers = [_stored(module, places, each) for places, each in zip(catalog.layers, self._plan, strict=True)]
         try:
             self.source: Any = module.ExpertStore(tier, tiles, files, layers, options.io_threads)
         except (MemoryError, RuntimeError) as error:
@@ -69,7 +69,7 @@ class NativeExperts:
         return ExpertReadError(self._catalog.files[0], message)
 
 
-def layer_costs(module: ModuleType, tier: str, *, tiles: bool, catalog: Catalog) -> tuple[LayerCost, ...]:
+def _costs(module: ModuleType, tier: str, *, tiles: bool, catalog: Catalog) -> tuple[LayerCost, ...]:
     """What an expert of each layer takes in memory, in the form that the tier computes from."""
     costs = []
     for places in catalog.layers:
