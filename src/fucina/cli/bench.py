@@ -66,7 +66,6 @@ def command(
     moe_cache: options.MoeCache = None,
     moe_pin: options.MoePin = None,
     moe_learn: options.MoeLearn = True,
-    moe_pilot: options.MoePilot = False,
 ) -> None:
     """Measure prefill and decode, and the share of the memory roof that decode reaches.
 
@@ -81,10 +80,9 @@ def command(
     --spec-cost shows, for so many drafts, the cost of a pass and the share that must be right for a gain.
     """
     path = find_model(model)
-    experts = moe_stream, moe_cache, moe_pin, moe_learn, moe_pilot
-    machine = Machine(
-        *(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec_cost), *(None, None, "8G"), *experts
-    )
+    experts = moe_stream, moe_cache, moe_pin, moe_learn
+    kept = None, None, "8G", moe_stream, moe_cache, moe_pin, moe_learn
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec_cost, *kept)
     if spec_cost:
         show_costs(path, machine)
         return

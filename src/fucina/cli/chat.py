@@ -64,7 +64,6 @@ def command(
     moe_cache: options.MoeCache = None,
     moe_pin: options.MoePin = None,
     moe_learn: options.MoeLearn = True,
-    moe_pilot: options.MoePilot = False,
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D or /bye leaves, /help lists the rest.
 
@@ -83,7 +82,7 @@ def command(
     references = given_references(spec_ref, speculation=spec)
     constraint = given_constraint(json_schema, regex, lark)
     answer.expect_cuts()
-    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn, moe_pilot
+    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
     with open_model(model, machine) as loaded, loaded.conversation(system, file=kv_save) as conversation:
         if kv_save is not None:

@@ -32,7 +32,6 @@ class Machine:
     moe_cache: str | None = None
     moe_pin: str | None = None
     moe_learn: bool = True
-    moe_pilot: bool = False
 
 
 def open_model(model: str, machine: Machine) -> Model:

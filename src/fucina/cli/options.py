@@ -226,10 +226,6 @@ MoeLearn = Annotated[
     bool,
     _experts("--moe-learn/--moe-no-learn", help="Remember beside the model which experts are used."),
 ]
-MoePilot = Annotated[
-    bool,
-    _experts("--moe-pilot/--no-moe-pilot", help="Read ahead what the next layer is likely to choose; the same text."),
-]
 Repack = Annotated[
     bool | None,
     typer.Option(

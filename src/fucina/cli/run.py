@@ -56,7 +56,6 @@ def command(
     moe_cache: options.MoeCache = None,
     moe_pin: options.MoePin = None,
     moe_learn: options.MoeLearn = True,
-    moe_pilot: options.MoePilot = False,
 ) -> None:
     """Answer one prompt: the text goes to stdout as it is made, statistics go to stderr.
 
@@ -73,7 +72,7 @@ def command(
     asked = _asked(given_text("--prompt", prompt), system, raw)
     references = given_references(spec_ref, speculation=spec)
     question = _Question(asked, params, references, given_constraint(json_schema, regex, lark))
-    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn, moe_pilot
+    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
     with open_model(model, machine) as loaded:
         _tell(model, loaded, question, as_json=as_json)

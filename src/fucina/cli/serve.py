@@ -57,14 +57,12 @@ def command(
     moe_cache: options.MoeCache = None,
     moe_pin: options.MoePin = None,
     moe_learn: options.MoeLearn = True,
-    moe_pilot: options.MoePilot = False,
 ) -> None:
     """Serve a model over HTTP, for OpenAI's, Anthropic's and Ollama's clients, with a chat page at /.
 
     Examples:
       fucina serve smollm2
       fucina serve model.gguf --port 9000 --api-key a-long-secret --kv-cache-dir ~/.cache/fucina/kv
-
     How to choose tokens holds for requests that do not say. Ctrl-C lets running answers finish; twice ends at once.
     """
     served = ServerOptions(
@@ -80,7 +78,7 @@ def command(
         drain_s=drain,
         defaults=SamplingParams(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p),
     )
-    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn, moe_pilot
+    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn
     set_up_logs(log_format)
     names = Path(model).stem, *(alias or ())
     _serve(
