@@ -80,7 +80,6 @@ def command(
     --spec-cost shows, for so many drafts, the cost of a pass and the share that must be right for a gain.
     """
     path = find_model(model)
-    experts = moe_stream, moe_cache, moe_pin, moe_learn
     kept = None, None, "8G", moe_stream, moe_cache, moe_pin, moe_learn
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec_cost, *kept)
     if spec_cost:
