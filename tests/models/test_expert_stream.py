@@ -115,7 +115,7 @@ def test_reads_are_counted(path: Path) -> None:
     logits(model, IDS, 1)
     assert model.experts.stats().bytes_read == cold.bytes_read
     assert 0.0 <= cold.overlap <= 1.0
-    assert 0 < cold.wait_s <= cold.busy_s
+    assert min(cold.read_s, cold.pack_s, cold.busy_s) > 0.0
 
 
 def test_each_expert_is_read_once_a_pass(path: Path) -> None:
@@ -171,13 +171,13 @@ def test_a_shortened_file_is_a_named_error_until_it_is_whole_again(
     model = load(file, LEAST)
     size = file.stat().st_size
     with file.open("r+b") as opened:
-        opened.seek(size - 60_000)
+        opened.seek(size - 500_000)
         tail = opened.read()
-        opened.truncate(size - 60_000)
+        opened.truncate(size - 500_000)
         with pytest.raises(ExpertReadError, match=r"the file ends at byte .* shortened") as caught:
             logits(model, IDS, 64)
         assert caught.value.path == file
-        opened.seek(size - 60_000)
+        opened.seek(size - 500_000)
         opened.write(tail)
     assert np.array_equal(logits(model, IDS, 64), resident)
     assert model.experts is not None
