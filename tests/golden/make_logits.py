@@ -5,10 +5,10 @@ Run it where torch, transformers and gguf are installed, with this repository's 
     PYTHONPATH=src python tests/golden/make_logits.py [NAME ...]
 
 Each case of logits.json becomes a tiny GGUF; its tensors are read back with the gguf package and loaded into the
-transformers model that they came from (q and k of llama un-permuted, 1 taken off gemma3's norms, gate and up of
-experts put together), and run in float32 on one thread: once as it is, once with keys (after the rotation) and values rounded to half floats on their way into
-attention, as a half-precision KV cache does. Written per case: logits-NAME.npz with ids (n,), logits (n, vocab) of the
-plain run, and half, the rows 0, 8, 16, ... of the rounded run.
+transformers model that they came from (q and k of llama un-permuted, 1 taken off gemma3's norms, gate and up of experts
+joined), and run in float32 on one thread: once as it is, once with keys (after the rotation) and values rounded to half
+floats on their way into attention, as a half-precision KV cache does. Written per case: logits-NAME.npz with ids (n,),
+logits (n, vocab) of the plain run, and half, the rows 0, 8, 16, ... of the rounded run.
 """
 
 from __future__ import annotations
