@@ -34,6 +34,26 @@ def test_facts_are_those_of_the_file(invoke, tmp_path: Path) -> None:
     assert facts["metadata"]["tokenizer.ggml.tokens"]["items"] == tensors["token_embd.weight"]["shape"][0]
 
 
+def test_experts_are_told_apart_from_the_other_weights(invoke, tmp_path: Path, tiny_path: Path) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "qwen2moe", format=Q4_K, n_experts=16, n_used=2, d_shared=512)
+    facts = json.loads(invoke("inspect", path, "--json").stdout)
+    stacked = [t for t in facts["tensors"] if "_exps." in t["name"]]
+    assert len(stacked) == 6
+    assert facts["memory"]["experts"] == {
+        "n_layers": 2,
+        "n_experts": 16,
+        "n_used": 2,
+        "d_expert": 256,
+        "d_shared": 512,
+        "expert_bytes": 3 * 256 * 144,
+        "total_bytes": sum(t["bytes"] for t in stacked),
+    }
+    shown = invoke("inspect", path).stdout
+    assert "2 layers with 16, of which a token uses 2 beside a shared one, 512 wide" in shown
+    assert "108.0 KiB each, 256 wide" in shown
+    assert json.loads(invoke("inspect", tiny_path, "--json").stdout)["memory"]["experts"] is None
+
+
 def test_context_and_kv_format_change_the_memory(invoke, tiny_path: Path) -> None:
     def kv_bytes(*words: str) -> int:
         return json.loads(invoke("inspect", tiny_path, "--json", *words).stdout)["memory"]["kv_bytes"]

@@ -2,18 +2,19 @@
 
 Run it where torch, transformers and gguf are installed, with this repository's src on PYTHONPATH:
 
-    PYTHONPATH=src python tests/golden/make_logits.py
+    PYTHONPATH=src python tests/golden/make_logits.py [NAME ...]
 
 Each case of logits.json becomes a tiny GGUF; its tensors are read back with the gguf package and loaded into the
-transformers model that they came from (q and k of llama un-permuted, 1 taken off gemma3's norms), and run in float32
-on one thread: once as it is, once with keys (after the rotation) and values rounded to half floats on their way into
-attention, as a half-precision KV cache does. Written per case: logits-NAME.npz with ids (n,), logits (n, vocab) of the
-plain run, and half, the rows 0, 8, 16, ... of the rounded run.
+transformers model that they came from (q and k of llama un-permuted, 1 taken off gemma3's norms, gate and up of experts
+joined), and run in float32 on one thread: once as it is, once with keys (after the rotation) and values rounded to half
+floats on their way into attention, as a half-precision KV cache does. Written per case: logits-NAME.npz with ids (n,),
+logits (n, vocab) of the plain run, and half, the rows 0, 8, 16, ... of the rounded run.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ MODELS = {
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
     "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
     "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
+    "qwen2moe": (transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM),
+    "qwen3moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+    "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
 }
 NAMES = {
     "token_embd": "model.embed_tokens",
@@ -52,6 +56,11 @@ NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
 GEMMA_NAMES = {"ffn_norm": "pre_feedforward_layernorm", "post_attention_norm": "post_attention_layernorm"}
 GEMMA_NAMES["post_ffw_norm"] = "post_feedforward_layernorm"
@@ -84,9 +93,12 @@ def read_back(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def build(case: dict[str, Any], metadata: dict[str, Any], tensors: dict[str, np.ndarray]) -> torch.nn.Module:
-    """The transformers model with these tensors; `case["transformers"]` says in its words what metadata say in ours."""
+    """The transformers model with these tensors; `case["transformers"]` says in its words what metadata say in ours.
+
+    `case["model"]` names it where that is not the family.
+    """
     family = case["family"]
-    config_class, model_class = MODELS[family]
+    config_class, model_class = MODELS[case.get("model", family)]
     config = config_class(
         vocab_size=len(tensors["token_embd.weight"]),
         hidden_size=metadata["embedding_length"],
@@ -98,15 +110,45 @@ def build(case: dict[str, Any], metadata: dict[str, Any], tensors: dict[str, np.
         max_position_embeddings=metadata["context_length"],
         rms_norm_eps=metadata["attention.layer_norm_rms_epsilon"],
         tie_word_embeddings="output.weight" not in tensors,
+        **expert_sizes(metadata),
         **case["transformers"],
     )
     model = model_class(config).eval()
-    state = {translate(name, family): torch.from_numpy(back(name, t, family, metadata)) for name, t in tensors.items()}
+    state = join_experts(tensors)
+    tensors = {name: tensor for name, tensor in tensors.items() if "_exps." not in name}
+    state |= {translate(name, family): torch.from_numpy(back(name, t, family, metadata)) for name, t in tensors.items()}
     state.pop("", None)
     if config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model.load_state_dict(state, strict=True)
     return model
+
+
+def expert_sizes(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What a configuration says of experts; each family picks out its own."""
+    if "expert_count" not in metadata:
+        return {}
+    sizes = {
+        "num_experts": metadata["expert_count"],
+        "num_local_experts": metadata["expert_count"],
+        "num_experts_per_tok": metadata["expert_used_count"],
+        "moe_intermediate_size": metadata.get("expert_feed_forward_length"),
+        "shared_expert_intermediate_size": metadata.get("expert_shared_feed_forward_length"),
+    }
+    return {key: value for key, value in sizes.items() if value is not None}
+
+
+def join_experts(tensors: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Stacked experts as transformers has them: gate above up, and down."""
+    state = {}
+    for name, gate in tensors.items():
+        if not name.endswith("ffn_gate_exps.weight"):
+            continue
+        stem, experts = name.removesuffix("ffn_gate_exps.weight"), f"model.layers.{name.split('.')[1]}.mlp.experts"
+        both = np.concatenate([gate, tensors[f"{stem}ffn_up_exps.weight"]], axis=1)
+        state[f"{experts}.gate_up_proj"] = torch.from_numpy(both)
+        state[f"{experts}.down_proj"] = torch.from_numpy(tensors[f"{stem}ffn_down_exps.weight"])
+    return state
 
 
 def translate(name: str, family: str) -> str:
@@ -123,6 +165,8 @@ def translate(name: str, family: str) -> str:
 
 def back(name: str, tensor: np.ndarray, family: str, metadata: dict[str, Any]) -> np.ndarray:
     """Undo what converters do to a tensor on its way into a GGUF."""
+    if name.endswith("ffn_gate_inp_shexp.weight"):
+        return tensor[None]
     if family == "gemma3" and name.endswith("norm.weight"):
         return tensor - np.float32(1)
     for part, key in (("attn_q.", "attention.head_count"), ("attn_k.", "attention.head_count_kv")):
@@ -133,13 +177,16 @@ def back(name: str, tensor: np.ndarray, family: str, metadata: dict[str, Any]) -
 
 
 def main() -> None:
-    """All cases."""
+    """All cases, or those named."""
     torch.set_num_threads(1)
     AttentionInterface.register("half_precision_cache", half_precision_cache)
     transformers.AttentionMaskInterface.register(
         "half_precision_cache", transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["sdpa"]
     )
-    for name, case in json.loads((HERE / "logits.json").read_text()).items():
+    cases = json.loads((HERE / "logits.json").read_text())
+    for name, case in cases.items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             metadata, tensors = read_back(case_files(case, Path(folder)))
         ids = np.random.default_rng(case["seed"]).integers(0, len(tensors["token_embd.weight"]), case["positions"])

@@ -124,6 +124,31 @@ def test_a_pool_that_no_machine_has_is_a_capacity_error(tmp_path: Path) -> None:
         _load(path, kv_capacity_blocks=2**60)
 
 
+def test_the_memory_needed_counts_what_experts_compute_in(tmp_path: Path) -> None:
+    """More experts cost nothing in the workspace, more of them in use do: two rows of d_model, three of d_expert."""
+    needed = []
+    for n_experts, n_used in ((4, 2), (8, 2), (8, 3)):
+        path = tiny_model(tmp_path / "m.gguf", "qwen3moe", **{**SMALL, "n_experts": n_experts, "n_used": n_used})
+        with open_gguf(path) as gguf:
+            needed.append(memory_needed(gguf, 100, max_rows=4))
+    few, many, busy = needed
+    assert many.experts is not None
+    assert many.experts.total_bytes == 2 * 8 * 3 * 32 * 256 * 4
+    assert many.weights_bytes - few.weights_bytes == 2 * 4 * (3 * 32 * 256 + 32) * 4
+    assert many.workspace_bytes - few.workspace_bytes == 4 * 4 * 4  # scores
+    assert busy.workspace_bytes - many.workspace_bytes == 4 * 4 * (2 * 32 + 3 * 256)
+
+
+def test_experts_one_tensor_each_are_refused(tmp_path: Path) -> None:
+    weights = tiny_weights(_shape("qwen3moe"), seed=0)
+    del weights["blk.0.ffn_gate_exps.weight"]
+    path = _write(
+        tmp_path / "m.gguf", "qwen3moe", {**weights, "blk.0.ffn_gate.0.weight": np.zeros((256, 32), np.float32)}
+    )
+    with pytest.raises(UnsupportedModel, match=r"blk\.0\.ffn_gate\.0\.weight.*convert the model again"):
+        _load(path)
+
+
 def test_the_memory_needed_is_counted(tmp_path: Path) -> None:
     path = tiny_model(tmp_path / "m.gguf", "llama", **SMALL)
     with open_gguf(path) as gguf:

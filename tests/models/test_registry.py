@@ -17,5 +17,7 @@ def test_table_and_folder_agree() -> None:
 
 
 def test_an_unknown_family_is_refused_with_the_list_of_what_runs() -> None:
-    with pytest.raises(UnsupportedFamily, match=r"'foo' is not implemented.*gemma3, llama, qwen2, qwen3"):
+    with pytest.raises(
+        UnsupportedFamily, match=r"'foo' is not implemented.*gemma3, llama, qwen2, qwen2moe, qwen3, qwen3moe"
+    ):
         family("m.gguf", "foo")

@@ -76,6 +76,8 @@ def file_facts(gguf: GgufFile, context: int | None, kv_format: str) -> dict[str,
     try:
         needed = memory_needed(gguf, context, kv_format=kv_format)
         memory = {**asdict(needed), "total_bytes": needed.total_bytes}
+        if needed.experts is not None:
+            memory["experts"]["total_bytes"] = needed.experts.total_bytes
     except UnsupportedModel as error:
         refused = str(error)
     return {
@@ -134,15 +136,24 @@ def show_file(facts: dict[str, Any]) -> None:
     )
 
 
-def memory_rows(memory: dict[str, int]) -> list[tuple[str, str]]:
+def memory_rows(memory: dict[str, Any]) -> list[tuple[str, str]]:
     """The lines of the memory table."""
     return [
         ("weights", format_bytes(memory["weights_bytes"])),
+        *(expert_rows(memory["experts"]) if memory["experts"] else ()),
         ("keys and values", f"{format_bytes(memory['kv_bytes'])} for the whole context, taken as it fills"),
         ("", f"{format_bytes(memory['kv_bytes_per_position'])} a position"),
         ("workspace", format_bytes(memory["workspace_bytes"])),
         ("total", format_bytes(memory["total_bytes"])),
     ]
+
+
+def expert_rows(experts: dict[str, int]) -> list[tuple[str, str]]:
+    """What of the weights are routed experts, and how many of them a token uses."""
+    used = f"{experts['n_layers']} layers with {experts['n_experts']:,}, of which a token uses {experts['n_used']}"
+    shared = f" beside a shared one, {experts['d_shared']:,} wide" if experts["d_shared"] else ""
+    one = f"{format_bytes(experts['expert_bytes'])} each, {experts['d_expert']:,} wide"
+    return [("of them experts", f"{format_bytes(experts['total_bytes'])}, {one}"), ("", used + shared)]
 
 
 def shortened(value: Any) -> str:

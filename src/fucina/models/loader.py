@@ -91,10 +91,34 @@ class DecoderLM:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertsHeld:
+    """The routed experts of a model: how many a layer has and a token uses, and their bytes.
+
+    `d_expert` and `d_shared` are the widths of one and of what all tokens share beside them (0: nothing).
+    """
+
+    n_layers: int
+    n_experts: int
+    n_used: int
+    d_expert: int
+    d_shared: int
+    expert_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All experts of all layers."""
+        return self.n_layers * self.n_experts * self.expert_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryNeeded:
-    """What a model takes, in bytes. `weights_bytes` stay mapped from the file; the rest is this process's own."""
+    """What a model takes, in bytes. `weights_bytes` stay mapped from the file; the rest is this process's own.
+
+    `experts` says what part of the weights are routed experts; None in a model without.
+    """
 
     weights_bytes: int
+    experts: ExpertsHeld | None
     kv_bytes_per_position: int
     kv_bytes: int
     workspace_bytes: int
@@ -147,13 +171,14 @@ def memory_needed(
     The workspace is counted for passes of `max_rows` rows with one row of logits.
     Raises ModelFileError, UnsupportedModel, ConfigError.
     """
-    shape, _, _ = _understand(gguf)
+    shape, weights, _ = _understand(gguf)
     geometry = _kv_geometry(shape, kv_format)
     n_blocks = -(-_checked_context(shape, context) // KV_BLOCK)
     widths = slab_widths(shape)
     logits = widths.pop("logits")
     return MemoryNeeded(
         weights_bytes=sum(weight.data.nbytes for weight in gguf.weights.values()),
+        experts=_experts_held(shape, weights),
         kv_bytes_per_position=geometry.block_bytes // KV_BLOCK,
         kv_bytes=n_blocks * geometry.block_bytes,
         workspace_bytes=4 * (max_rows * (sum(widths.values()) + room_width(shape)) + logits),
@@ -176,6 +201,22 @@ def _understand(gguf: GgufFile) -> tuple[DecoderShape, DecoderWeights, Pooling |
     if isinstance(tokens, StringArray) and len(tokens) > shape.dimensions.vocab:
         raise BadTensor(path, f"tensor '{EMBEDDING}' has {shape.dimensions.vocab} rows for {len(tokens)} tokens")
     return shape, weights, pooling
+
+
+def _experts_held(shape: DecoderShape, weights: DecoderWeights) -> ExpertsHeld | None:
+    if shape.experts is None:
+        return None
+    n_bytes = sum(
+        layer.feed_forward.bytes for layer in weights.layers if isinstance(layer.feed_forward, ExpertsWeights)
+    )
+    return ExpertsHeld(
+        n_layers=len(weights.layers),
+        n_experts=shape.experts.n_experts,
+        n_used=shape.experts.n_used,
+        d_expert=shape.experts.d_expert,
+        d_shared=shape.experts.d_shared,
+        expert_bytes=n_bytes // (len(weights.layers) * shape.experts.n_experts),
+    )
 
 
 def _checked_context(shape: DecoderShape, context: int | None) -> int:

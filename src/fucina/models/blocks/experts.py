@@ -57,6 +57,11 @@ class ExpertsWeights:
     experts: Experts
     shared: SharedExpert | None
 
+    @property
+    def bytes(self) -> int:
+        """Of the routed experts, without router and shared expert."""
+        return sum(stack.data.nbytes for stack in (self.experts.gate, self.experts.up, self.experts.down))
+
 
 def read_experts(
     meta: MetadataReader, d_ff: int, *, renormalize: bool, shared: bool = False, divided: bool = True

@@ -40,6 +40,8 @@ from fucina.storage.weights import Weight
 
 #: Rows that are normalized, gated or quantized, and heads, come in whole vectors of eight f32 values.
 _LANES = 8
+#: Rows at experts that one pass can have: pieces that threads can share out.
+_MOST_ROWS_AT_EXPERTS = 2**20 - 1
 #: KV formats by the number that the extension knows them by.
 _KV_FORMATS = {"f16": 0, "q8_0": 1, "f32": 2}
 
@@ -170,6 +172,11 @@ class NativeOps:
         check_mixture(name, x, norm, scores, experts, spec, shared)
         _require_lanes(name, x.width)
         _require_lanes(name, experts.down.d_in)
+        most = _MOST_ROWS_AT_EXPERTS // self.max_rows
+        if spec.n_used > most:
+            raise ShapeError(
+                f"{name}: experts used", expected=f"at most {most} with {self.max_rows} rows", got=spec.n_used
+            )
         source, layer = self._expert_source(experts, spec.layer)
         return _bound(
             self._backend.mixture(
