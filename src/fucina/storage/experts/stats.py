@@ -39,5 +39,5 @@ class ExpertStats:
 
     @property
     def overlap(self) -> float:
-        """Share of the time that reading took which passes spent computing. To be woken takes time too, that is none."""
+        """Share of the time that reading took which passes spent computing; waking up takes some of the rest."""
         return max(0.0, 1.0 - self.wait_s / self.busy_s) if self.busy_s > 0.0 else 0.0
