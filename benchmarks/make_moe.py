@@ -28,7 +28,7 @@ _ALIGNMENT = 32
 #: Deviation of a Q4_K weight with random codes, scales and minima, where d is 1 and dmin 7.5.
 _Q4_K_DEVIATION = 258.0
 #: Share of an embedding that all tokens have in common.
-_COMMON = 0.9
+_COMMON = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Shape:
     kv_heads: int = 4
     d_head: int = 128
     context: int = 4096
-    skew: float = 1.0
+    skew: float = 0.7
 
     def metadata(self) -> dict[str, Value]:
         """What a converter would write."""
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--used", type=int, default=8)
     parser.add_argument("--d-model", type=int, default=2048)
     parser.add_argument("--d-expert", type=int, default=768)
-    parser.add_argument("--skew", type=float, default=1.0, help="0: all experts are alike")
+    parser.add_argument("--skew", type=float, default=0.7, help="0: all experts are alike")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     shape = Shape(given.layers, given.experts, given.used, given.d_model, given.d_expert, skew=given.skew)

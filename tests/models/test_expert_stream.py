@@ -232,3 +232,14 @@ def test_wrong_wishes_are_refused(path: Path, tmp_path: Path) -> None:
         load(dense, SOME)
     with pytest.raises(ConfigError, match="reads no experts on demand"):
         load_causal_lm(open_gguf(path), ReferenceOps(64), stream=SOME)
+
+
+@pytest.mark.parametrize("cache_bytes", [LEAST.cache_bytes, SOME.cache_bytes])
+def test_looking_ahead_changes_no_bit(path: Path, resident: NDArray[np.float32], cache_bytes: int | None) -> None:
+    model = load(path, StreamOptions(cache_bytes=cache_bytes, pilot=True, learn=False))
+    for chunk in (1, 64, 3, 2):
+        assert np.array_equal(logits(model, IDS, chunk), resident), chunk
+    assert model.experts is not None
+    stats = model.experts.stats()
+    assert stats.hinted + stats.hints_dropped > 0
+    assert stats.hints_useful <= stats.hinted

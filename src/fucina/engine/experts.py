@@ -19,12 +19,14 @@ class ExpertOptions(TypedDict, total=False):
     moe_cache   bytes, or a size such as '4G', for experts in memory, at least one a layer; None: half of what is free.
     moe_pin     of these for the experts that earlier runs used most, which stay there; None: half.
     moe_learn   remembers which experts are used, in a small file beside the model, or in FUCINA_HOME. True.
+    moe_pilot   asks the next layer's router ahead of time, and reads what it would choose. False.
     """
 
     moe_stream: bool | None
     moe_cache: int | str | None
     moe_pin: int | str | None
     moe_learn: bool
+    moe_pilot: bool
 
 
 def stream_options(gguf: GgufFile, given: ExpertOptions) -> StreamOptions | None:
@@ -45,4 +47,5 @@ def stream_options(gguf: GgufFile, given: ExpertOptions) -> StreamOptions | None
         cache_bytes=None if cache is None else given_bytes("moe_cache", cache),
         pin_bytes=None if pin is None else given_bytes("moe_pin", pin),
         learn=given.get("moe_learn", True),
+        pilot=given.get("moe_pilot", False),
     )

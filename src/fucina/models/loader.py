@@ -152,7 +152,8 @@ def load_causal_lm(
     pool = _make_pool(geometry, -(-positions // KV_BLOCK) if kv_capacity_blocks is None else kv_capacity_blocks)
     ops.bind_pool(pool)
     experts = None if stream is None else _stream(gguf, weights, ops, stream)
-    return DecoderLM(ops, bind_decoder(shape, weights, ops), pool, positions, pooling, experts)
+    decoder = bind_decoder(shape, weights, ops, None if experts is None else experts.pilot)
+    return DecoderLM(ops, decoder, pool, positions, pooling, experts)
 
 
 def _stream(gguf: GgufFile, weights: DecoderWeights, ops: Ops, options: StreamOptions) -> ExpertStream:

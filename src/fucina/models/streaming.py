@@ -25,8 +25,10 @@ _UNKNOWN_BYTES = 8 << 30
 class ExpertStream:
     """The experts of one model: counters, and the memory of which are used."""
 
-    def __init__(self, reader: ExpertReader, file: UsageFile | None) -> None:
+    def __init__(self, reader: ExpertReader, file: UsageFile | None, *, pilot: bool) -> None:
         self._reader = reader
+        #: What looks a layer ahead, if anything does.
+        self.pilot = reader if pilot else None
         self._learner = None if file is None else _Learner(reader, file)
         # a process that forgets to close its model has learned all the same
         self._at_end = weakref.finalize(self, _keep, self._learner)
@@ -73,7 +75,8 @@ def stream_experts(gguf: GgufFile, ops: Ops, layers: Sequence[Experts], options:
     catalog = make_catalog((layer.gate, layer.up, layer.down) for layer in layers)
     file = _usage_file(gguf, layers) if options.learn else None
     uses = None if file is None else file.read()
-    return ExpertStream(ops.bind_experts(catalog, lambda costs: _plan(gguf, costs, options, uses), options), file)
+    reader = ops.bind_experts(catalog, lambda costs: _plan(gguf, costs, options, uses), options)
+    return ExpertStream(reader, file, pilot=options.pilot)
 
 
 def _plan(

@@ -223,6 +223,12 @@ class ExpertReader(Protocol):
     def settle(self) -> None:
         """Wait until nothing is being read."""
 
+    def pilot(self, name: str, x: Slab, norm: RmsNorm, router: Projection, layer: int, n_used: int) -> BoundOp:
+        """Begin to read the experts that a later layer's router would choose for x as it is, in passes of few rows.
+
+        Changes nothing but router.out (rows, n_experts). Bind it before that layer's mixture.
+        """
+
 
 @runtime_checkable
 class StreamsExperts(Protocol):

@@ -197,9 +197,14 @@ class NativeOps:
 
     def bind_experts(self, catalog: Catalog, plan: Planner, options: StreamOptions) -> NativeExperts:
         """Have mixtures bound after this read their experts from files."""
-        tier = self._backend.tier
         self._streamed = NativeExperts(
-            self._module, tier, tiles=self.repack, catalog=catalog, plan=plan, options=options
+            self._module,
+            self._backend.tier,
+            self._bind_pilot,
+            tiles=self.repack,
+            catalog=catalog,
+            plan=plan,
+            options=options,
         )
         return self._streamed
 
@@ -239,6 +244,12 @@ class NativeOps:
     def _take_tape(self, tape: Sequence[BoundOp]) -> None:
         self._native_tape = self._module.Tape(list(tape))
         self._tape = tape
+
+    def _bind_pilot(
+        self, name: str, x: Slab, norm: RmsNorm, router: Projection, source: Any, layer: int, n_used: int
+    ) -> BoundOp:
+        check_linear(name, x, (router,), norm, None)
+        return _bound(self._backend.pilot(name, x, self._norm(norm), self._projection(router), source, layer, n_used))
 
     def _expert_source(self, experts: Experts, layer: int) -> tuple[Any, int]:
         """Where a layer's experts come from, and the number that the layer has there."""

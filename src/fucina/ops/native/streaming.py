@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -9,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fucina.errors import CapacityError, ExpertReadError
-from fucina.ops.seam import Planner
+from fucina.ops.seam import BoundOp, Planner, Projection, RmsNorm, Slab
 from fucina.storage.experts.catalog import Catalog, ExpertPlaces, close_files, open_files
 from fucina.storage.experts.options import StreamOptions
 from fucina.storage.experts.residency import LayerCost, LayerPlan
 from fucina.storage.experts.stats import ExpertStats
+
+#: Binds a pilot of a backend to a source of experts, which comes before the layer.
+BindPilot = Callable[[str, Slab, RmsNorm, Projection, Any, int, int], BoundOp]
 
 
 class NativeExperts:
@@ -23,6 +27,7 @@ class NativeExperts:
         self,
         module: ModuleType,
         tier: str,
+        bind_pilot: BindPilot,
         *,
         tiles: bool,
         catalog: Catalog,
@@ -30,6 +35,7 @@ class NativeExperts:
         options: StreamOptions,
     ) -> None:
         """Begin to read the pinned experts. Raises ModelFileError, CapacityError, and what `plan` raises."""
+        self._bind_pilot = bind_pilot
         self._catalog, self._plan = catalog, tuple(plan(_costs(module, tier, tiles=tiles, catalog=catalog)))
         descriptors = open_files(catalog.files, direct=options.direct)
         files = [(fd, options.direct, str(path)) for fd, path in zip(descriptors, catalog.files, strict=True)]
@@ -60,6 +66,10 @@ class NativeExperts:
     def settle(self) -> None:
         """Wait until nothing is being read."""
         self.source.settle()
+
+    def pilot(self, name: str, x: Slab, norm: RmsNorm, router: Projection, layer: int, n_used: int) -> BoundOp:
+        """Bind what begins to read the experts that a later layer is likely to need."""
+        return self._bind_pilot(name, x, norm, router, self.source, layer, n_used)
 
     def failure(self, message: str) -> ExpertReadError:
         """The error of a read that failed, from what the store said of it."""

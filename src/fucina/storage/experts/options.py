@@ -12,6 +12,7 @@ class StreamOptions:
     cache_bytes   for all experts in memory, pinned ones included; None: half of the memory that is left.
     pin_bytes     of these for experts that stay there; None: half of them.
     learn         which experts are used is remembered beside the model, and decides what is pinned next time.
+    pilot         asks the next layer's router ahead of time, and reads what it would choose.
     io_threads    that read; they sleep while the disk works.
     direct        reads past the system's page cache.
     """
@@ -19,5 +20,6 @@ class StreamOptions:
     cache_bytes: int | None = None
     pin_bytes: int | None = None
     learn: bool = True
+    pilot: bool = False
     io_threads: int = 4
     direct: bool = False
