@@ -85,6 +85,7 @@ def limited(limit: int, command: list[str], file: Path, job: dict[str, object]) 
         if done.returncode:
             return {"failed": done.returncode, "stderr": done.stderr[-2000:]}
         found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+        print({name: found[name] for name in found if name != "experts"}, file=sys.stderr)
         return found
     finally:
         with suppress(OSError):
@@ -106,7 +107,7 @@ def main() -> None:
     parser.add_argument("--cache", default="2G")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--llama-cpp", metavar="PYTHON", help="a Python with llama-cpp-python; without it, no peer")
-    parser.add_argument("--pilot", action="store_true")
+    parser.add_argument("--pilot", action="store_true", help="a fourth run, that looks a layer ahead")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
@@ -121,6 +122,9 @@ def main() -> None:
     record: dict[str, object] = {"file_bytes": given.path.stat().st_size, "limit": given.limit, "cache": given.cache}
     record["cold"] = cold = limited(given.limit, own, given.path, job)
     record["pinned"] = limited(given.limit, own, given.path, job)
+    if given.pilot:
+        options = options | {"moe_pilot": True}
+        record["pilot"] = limited(given.limit, own, given.path, {"tokens": given.tokens, "options": options})
     if given.llama_cpp:
         sequences = [cold[name]["ids"] for name in ("first", "second")]  # type: ignore[index]
         peer = [given.llama_cpp, *own[1:]]

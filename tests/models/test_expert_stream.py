@@ -243,3 +243,8 @@ def test_looking_ahead_changes_no_bit(path: Path, resident: NDArray[np.float32],
     stats = model.experts.stats()
     assert stats.hinted + stats.hints_dropped > 0
     assert stats.hints_useful <= stats.hinted
+
+
+def test_reading_past_the_page_cache_changes_no_bit(path: Path, resident: NDArray[np.float32]) -> None:
+    model = load(path, StreamOptions(cache_bytes=SOME.cache_bytes, direct=True, learn=False))
+    assert np.array_equal(logits(model, IDS, 9), resident)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fucina.core.cpu import available_memory_bytes
@@ -75,6 +76,9 @@ def stream_experts(gguf: GgufFile, ops: Ops, layers: Sequence[Experts], options:
     catalog = make_catalog((layer.gate, layer.up, layer.down) for layer in layers)
     file = _usage_file(gguf, layers) if options.learn else None
     uses = None if file is None else file.read()
+    if options.direct is None:
+        available = available_memory_bytes()
+        options = replace(options, direct=available is not None and experts_bytes(gguf) > available)
     reader = ops.bind_experts(catalog, lambda costs: _plan(gguf, costs, options, uses), options)
     return ExpertStream(reader, file, pilot=options.pilot)
 

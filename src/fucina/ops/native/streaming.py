@@ -37,13 +37,13 @@ class NativeExperts:
         """Begin to read the pinned experts. Raises ModelFileError, CapacityError, and what `plan` raises."""
         self._bind_pilot = bind_pilot
         self._catalog, self._plan = catalog, tuple(plan(_costs(module, tier, tiles=tiles, catalog=catalog)))
-        descriptors = open_files(catalog.files, direct=options.direct)
-        files = [(fd, options.direct, str(path)) for fd, path in zip(descriptors, catalog.files, strict=True)]
+        opened = open_files(catalog.files, direct=bool(options.direct))
+        files = [(*each, str(path)) for each, path in zip(opened, catalog.files, strict=True)]
         layers = [_stored(module, places, each) for places, each in zip(catalog.layers, self._plan, strict=True)]
         try:
             self.source: Any = module.ExpertStore(tier, tiles, files, layers, options.io_threads)
         except (MemoryError, RuntimeError) as error:
-            close_files(descriptors)
+            close_files(descriptor for descriptor, _ in opened)
             raise CapacityError(f"no memory or threads to hold experts with ({error}): ask for less") from error
 
     def stats(self) -> ExpertStats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,19 +46,28 @@ def _places(weight: Weight, files: dict[Path, int]) -> ExpertPlaces:
     return ExpertPlaces(weight, files.setdefault(weight.place.path, len(files)), offsets)
 
 
-def open_files(paths: Sequence[Path], *, direct: bool) -> list[int]:
-    """Descriptors to read from, the caller's to close; `direct`: past the page cache. Raises ModelFileError."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0)
-    opened: list[int] = []
+def open_files(paths: Sequence[Path], *, direct: bool) -> list[tuple[int, bool]]:
+    """Descriptors to read from, the caller's to close, and whether each reads past the page cache.
+
+    `direct`: they do where the file system can. Raises ModelFileError.
+    """
+    opened: list[tuple[int, bool]] = []
     for path in paths:
         try:
-            opened.append(os.open(path, flags))
+            opened.append(_open(path, direct=direct))
         except OSError as error:
-            close_files(opened)
+            close_files(descriptor for descriptor, _ in opened)
             raise ModelFileError(
                 path, f"its experts cannot be read ({error}); check its name and permissions"
             ) from error
     return opened
+
+
+def _open(path: Path, *, direct: bool) -> tuple[int, bool]:
+    if direct:
+        with suppress(OSError):  # not every file system can
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT), True
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
 
 
 def close_files(descriptors: Iterable[int]) -> None:

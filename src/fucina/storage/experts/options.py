@@ -14,12 +14,13 @@ class StreamOptions:
     learn         which experts are used is remembered beside the model, and decides what is pinned next time.
     pilot         asks the next layer's router ahead of time, and reads what it would choose.
     io_threads    that read; they sleep while the disk works.
-    direct        reads past the system's page cache.
+    direct        reads past the system's page cache, which only costs time where most of it is never used again; None:
+                  where the experts are larger than the memory that is free.
     """
 
     cache_bytes: int | None = None
     pin_bytes: int | None = None
     learn: bool = True
     pilot: bool = False
-    io_threads: int = 4
-    direct: bool = False
+    io_threads: int = 8
+    direct: bool | None = None
