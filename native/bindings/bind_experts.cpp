@@ -18,8 +18,9 @@ namespace {
 using MatrixFields = std::tuple<int, int, int, std::vector<std::uint32_t>, std::vector<std::uint64_t>>;
 using FileFields = std::tuple<int, bool, std::string>;
 
-StoredLayer stored_layer(const std::array<MatrixFields, 3>& matrices, int slots, std::vector<std::uint32_t> pinned) {
-  StoredLayer layer{.shape = {}, .places = {}, .slots = slots, .pinned = std::move(pinned)};
+StoredLayer stored_layer(const std::array<MatrixFields, 3>& matrices, int slots, std::vector<std::uint32_t> pinned,
+                         std::vector<std::uint32_t> heat) {
+  StoredLayer layer{.shape = {}, .places = {}, .slots = slots, .pinned = std::move(pinned), .heat = std::move(heat)};
   ExpertMatrix* const shapes[] = {&layer.shape.gate, &layer.shape.up, &layer.shape.down};
   for (std::size_t i = 0; i < matrices.size(); i++) {
     const auto& [format, d_in, d_out, files, offsets] = matrices[i];
@@ -67,10 +68,10 @@ void bind_experts(nb::module_& m) {
       .def(
           "__init__",
           [](StoredLayer* self, const std::array<MatrixFields, 3>& matrices, int slots,
-             std::vector<std::uint32_t> pinned) {
-            new (self) StoredLayer(stored_layer(matrices, slots, std::move(pinned)));
+             std::vector<std::uint32_t> pinned, std::vector<std::uint32_t> heat) {
+            new (self) StoredLayer(stored_layer(matrices, slots, std::move(pinned), std::move(heat)));
           },
-          nb::arg("matrices"), nb::arg("slots"), nb::arg("pinned"));
+          nb::arg("matrices"), nb::arg("slots"), nb::arg("pinned"), nb::arg("heat"));
   nb::class_<ExpertStore, ExpertSource>(m, "ExpertStore", "Experts that are read from files when a pass needs them.")
       .def(nb::new_(&make_store), nb::arg("tier"), nb::arg("tiles"), nb::arg("files"), nb::arg("layers"),
            nb::arg("io_threads"))

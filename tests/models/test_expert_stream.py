@@ -132,7 +132,7 @@ def test_the_second_run_pins_what_the_first_used(tmp_path: Path) -> None:
     file = mixture(tmp_path / "model.gguf")
     whole = logits(load(file, None), IDS, 64)
     gguf = open_gguf(file)
-    favorites = [np.array([2000, 1000, *[1] * 14], np.uint64) for _ in range(N_LAYERS)]
+    favorites = [np.array([2000, 1000, *[300] * 14], np.uint64) for _ in range(N_LAYERS)]
     beside = UsageFile([tmp_path / "model.gguf.experts"], model_fingerprint(gguf, "experts"), [N_EXPERTS] * N_LAYERS)
     beside.add(favorites)
     assert SOME.cache_bytes is not None
@@ -140,7 +140,9 @@ def test_the_second_run_pins_what_the_first_used(tmp_path: Path) -> None:
     model = load(file, learning)
     assert model.experts is not None
     model.experts.settle()
-    assert model.experts.stats().pinned >= 2 * N_LAYERS
+    ready = model.experts.stats()
+    assert ready.pinned >= 2 * N_LAYERS
+    assert ready.bytes_read == ready.slots * EXPERT_BYTES  # those not pinned begin with the most used, too
     assert np.array_equal(logits(model, IDS, 5), whole)
     stats = model.experts.stats()
     assert stats.pinned_hits > 0

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/pack.h"
 
@@ -55,6 +56,7 @@ void check(const StoredLayer& layer, std::size_t n_files) {
     require(places.files.size() == n_experts && places.offsets.size() == n_experts, "every expert needs its place");
     for (const std::uint32_t file : places.files) require(file < n_files, "an expert lies in no file");
   }
+  require(layer.heat.empty() || layer.heat.size() == n_experts, "every expert has its heat, or none");
   for (const std::uint32_t expert : layer.pinned) require(expert < n_experts, "a pinned expert does not exist");
 }
 
@@ -128,7 +130,8 @@ void ExpertStore::make_slots() {
     }
     layer.slot_of.assign(n_experts, kNone);
     layer.uses.assign(n_experts, 0);
-    layer.heat.assign(n_experts, 0);
+    layer.heat = layer.what.heat;
+    layer.heat.resize(n_experts);
     layer.first_slot = static_cast<std::uint32_t>(slots_.size());
     for (int i = 0; i < layer.what.slots; i++, at += slot_bytes(kernels_, tiles_, layer.what.shape)) {
       const auto index = static_cast<std::uint32_t>(slots_.size());
@@ -139,11 +142,24 @@ void ExpertStore::make_slots() {
     layer.end_slot = static_cast<std::uint32_t>(slots_.size());
   }
   for (Layer& layer : layers_) {
-    for (std::size_t i = 0; i < layer.what.pinned.size(); i++) {
-      const auto slot = layer.first_slot + static_cast<std::uint32_t>(i);
-      start_reading(layer, slot, layer.what.pinned[i], ahead_);
-      slots_[slot].pinned = true;
+    std::uint32_t slot = layer.first_slot;
+    for (const std::uint32_t expert : layer.what.pinned) {
+      start_reading(layer, slot, expert, ahead_);
+      slots_[slot++].pinned = true;
     }
+  }
+  for (Layer& layer : layers_) fill_slots(layer);
+}
+
+// Gives free slots to the experts that were used most before, if that is known.
+void ExpertStore::fill_slots(Layer& layer) {
+  std::vector<std::uint32_t> hottest(layer.heat.size());
+  std::iota(hottest.begin(), hottest.end(), 0u);
+  std::stable_sort(hottest.begin(), hottest.end(), [&](auto a, auto b) { return layer.heat[a] > layer.heat[b]; });
+  std::uint32_t slot = layer.first_slot + static_cast<std::uint32_t>(layer.what.pinned.size());
+  for (const std::uint32_t expert : hottest) {
+    if (slot == layer.end_slot || layer.heat[expert] == 0) return;
+    if (layer.slot_of[expert] == kNone) start_reading(layer, slot++, expert, ahead_);
   }
 }
 
@@ -204,13 +220,15 @@ void ExpertStore::read_missing(Layer& layer) {
   }
 }
 
-// The slot that is missed least: an empty one, else of those that nobody needs now the one asked for least of late.
+// The slot that is missed least: one with nothing in it yet, else of those that nobody needs now the one asked for
+// least of late.
 std::uint32_t ExpertStore::victim(const Layer& layer) const {
   std::uint32_t best = kNone;
   const auto rank = [&](std::uint32_t s) { return std::pair(layer.heat[slots_[s].expert], slots_[s].age); };
   for (std::uint32_t s = layer.first_slot; s < layer.end_slot; s++) {
     const Slot& slot = slots_[s];
-    if (slot.state == State::Empty) return s;
+    const bool unbegun = slot.state == State::Reading && slot.unread == 3 && !slot.pinned && !slot.wanted;
+    if (slot.state == State::Empty || (unbegun && !slot.hinted)) return s;
     if (slot.state == State::Reading || slot.pinned || slot.wanted || slot.hinted) continue;
     if (best == kNone || rank(s) < rank(best)) best = s;
   }
@@ -219,14 +237,16 @@ std::uint32_t ExpertStore::victim(const Layer& layer) const {
 
 void ExpertStore::start_reading(Layer& layer, std::uint32_t index, std::uint32_t expert, Queue& queue) {
   Slot& slot = slots_[index];
-  if (slot.state == State::Ready) layer.slot_of[slot.expert] = kNone;
+  if (slot.state != State::Empty) layer.slot_of[slot.expert] = kNone;
+  // Nobody has begun to read what was queued.
+  Queue& from = slot.state != State::Reading ? idle_ : slot.queue == Queued::Asked ? asked_ : ahead_;
   layer.slot_of[expert] = index;
   slot.expert = expert;
   slot.state = State::Reading;
   slot.unread = slot.unfinished = 3;
   slot.failure.clear();
   slot.queue = &queue == &asked_ ? Queued::Asked : Queued::Ahead;
-  queue.splice(queue.end(), idle_, slot.node);
+  queue.splice(queue.end(), from, slot.node);
   work_.notify_all();
 }
 

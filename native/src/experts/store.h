@@ -33,6 +33,7 @@ struct StoredLayer {
   std::array<MatrixPlaces, 3> places;  // gate, up, down
   int slots;                           // including those of pinned experts
   std::vector<std::uint32_t> pinned;   // fewer than slots, unless every expert has one
+  std::vector<std::uint32_t> heat;  // how much each was used before: free slots begin with the hottest. Empty: unknown
 };
 
 // What a store did since it began. Hits and misses are counted once for each expert that a pass needs.
@@ -110,6 +111,7 @@ class ExpertStore final : public ExpertSource {
   };
 
   void make_slots();
+  void fill_slots(Layer& layer);
   void stop() noexcept;
   void need(Layer& layer, std::uint32_t expert);
   void read_missing(Layer& layer);

@@ -74,3 +74,9 @@ def test_even_use_pins_nothing() -> None:
 def test_all_that_was_used_is_pinned_however_even() -> None:
     even = uses([3000, 3000, *[0] * 6], [0] * 8, [0] * 4)
     assert [each.pinned for each in plan_residency(LAYERS, 1500, 800, even)] == [(0, 1), (), ()]
+
+
+def test_history_is_weighed_like_a_runs_own_counts() -> None:
+    plan = plan_residency(LAYERS, 800, 0, uses([8000, 4000, 0, 0, 0, 0, 0, 0], [0] * 8, [3, 1, 0, 0]))
+    assert [each.heat for each in plan] == [(85, 42, 0, 0, 0, 0, 0, 0), (0,) * 8, (3, 1, 0, 0)]
+    assert all(each.heat == () for each in plan_residency(LAYERS, 800, 0, None))

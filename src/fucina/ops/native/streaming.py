@@ -93,4 +93,4 @@ def _stored(module: ModuleType, places: tuple[ExpertPlaces, ExpertPlaces, Expert
         (m.weight.format.type_id, m.weight.d_in, m.weight.shape[1], [m.file] * len(m.offsets), m.offsets)
         for m in places
     ]
-    return module.StoredLayer(matrices, plan.slots, plan.pinned)
+    return module.StoredLayer(matrices, plan.slots, plan.pinned, plan.heat)

@@ -15,6 +15,8 @@ from fucina.errors import ConfigError
 LEAST_HISTORY = 5000
 #: Nothing is pinned either unless the pinned experts were used this many times as often as any others would be.
 LEAST_ADVANTAGE = 1.25
+#: Uses for each expert of a layer that history may count for: a run's own counts are halved at twice as many.
+_HEAT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,15 @@ class LayerCost:
 
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
-    """Experts of a layer that memory holds, `slots` in all; `pinned` are never given up for others."""
+    """Experts of a layer that memory holds, `slots` in all; `pinned` are never given up for others.
+
+    `heat` is how much each expert was used before, empty where that is unknown: the hottest are there from the start,
+    and give way to others as they cool.
+    """
 
     slots: int
     pinned: tuple[int, ...]
+    heat: tuple[int, ...] = ()
 
 
 def plan_residency(
@@ -50,7 +57,15 @@ def plan_residency(
     slots = [min(len(pins) + 1, layer.n_experts) for layer, pins in zip(layers, pinned, strict=True)]
     left = cache_bytes - sum(n * layer.slot_bytes for n, layer in zip(slots, layers, strict=True))
     _fill(layers, slots, left)
-    return tuple(LayerPlan(n, tuple(pins)) for n, pins in zip(slots, pinned, strict=True))
+    heat: list[tuple[int, ...]] = [()] * len(layers) if uses is None else [_heat(counts) for counts in uses]
+    return tuple(LayerPlan(n, tuple(pins), warm) for n, pins, warm in zip(slots, pinned, heat, strict=True))
+
+
+def _heat(counts: NDArray[np.uint64]) -> tuple[int, ...]:
+    """Uses of a layer's experts on the scale of what a run knows of its last passes."""
+    total = max(int(counts.sum()), 1)
+    most = _HEAT * len(counts)
+    return tuple(int(n) * most // max(total, most) for n in counts)
 
 
 def _fill(layers: Sequence[LayerCost], slots: list[int], left: int) -> None:
