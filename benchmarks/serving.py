@@ -8,8 +8,11 @@ throughput  so many requests at once, each a prompt of 64 tokens and an answer o
 pace        beside so many streams that write, a long prompt arrives. quiet: the median step of these streams, the mean
             of before it comes and after it is read, for they become longer meanwhile, and the p99 of those quiet
             steps, which is the machine's own noise; p50, p99 and max: their steps
-            until its first token; slowed: p99 over quiet. first_s: the time to the first token of the long prompt, and
-            alone_s the same with nobody beside it
+            until its first token; slowed: p99 over quiet. slowed_then: the p99 of each step over what the stream's
+            quiet steps took when it was as long, between before and after in proportion; undisturbed_then: the same of
+            those steps in which no other program took a processor (involuntary context switches), and noise the p99 of
+            quiet steps over their median. first_s: the time to the first token of the long prompt, and alone_s the
+            same with nobody beside it
 
 A step is all that passes between two tokens of a stream: planning, computing, choosing, telling. No drafts, so that
 each stream gives one token a step. Prints one JSON line a model, and appends it to benchmarks/records/serving.jsonl.
@@ -23,6 +26,7 @@ import json
 import random
 import subprocess
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
@@ -103,13 +107,15 @@ def pace(rig: Rig, n_streams: int, n_prompt: int) -> dict[str, float]:
         begun |= {event.request_id for event in engine.step()}
     quiet_before = timed(engine, QUIET_STEPS)[WARM_STEPS:]
     steps: list[float] = []
+    disturbed: list[bool] = []
     arrived = perf_counter()
     long = engine.submit(rig.request(n_prompt, 1))
     told: set[int] = set()
     while long not in told:
-        before = perf_counter()
+        switches, before = getrusage(RUSAGE_SELF).ru_nivcsw, perf_counter()
         told = {event.request_id for event in engine.step()}
         steps.append(perf_counter() - before)
+        disturbed.append(getrusage(RUSAGE_SELF).ru_nivcsw > switches)
         assert told >= set(writing), "every stream gives a token in every step"
     first_s = perf_counter() - arrived
     quiet_after = timed(engine, QUIET_STEPS)
@@ -117,6 +123,9 @@ def pace(rig: Rig, n_streams: int, n_prompt: int) -> dict[str, float]:
     before_s, after_s = median(quiet_before), median(quiet_after)
     quiet_s = (before_s + after_s) / 2  # meanwhile the streams have become longer
     p99 = quantiles(steps, n=100)[98]
+    growth = (after_s - before_s) / len(steps)
+    then = [seconds / (before_s + index * growth) for index, seconds in enumerate(steps)]
+    calm = [ratio for ratio, is_disturbed in zip(then, disturbed, strict=True) if not is_disturbed]
     return {
         "quiet_s": quiet_s,
         "before_s": before_s,
@@ -127,6 +136,12 @@ def pace(rig: Rig, n_streams: int, n_prompt: int) -> dict[str, float]:
         "max_s": max(steps),
         "slowed": p99 / quiet_s,
         "slowed_p50": median(steps) / quiet_s,
+        "slowed_then": quantiles(then, n=100)[98],
+        "undisturbed_then": quantiles(calm, n=100)[98] if len(calm) > 1 else 0.0,
+        "noise": max(
+            quantiles(quiet_before, n=100)[98] / before_s,
+            quantiles(quiet_after, n=100)[98] / after_s,
+        ),
         "steps": len(steps),
         "first_s": first_s,
         "alone_s": alone(rig, n_prompt),
@@ -191,7 +206,8 @@ def run_model(path: Path, args: argparse.Namespace) -> dict[str, Any]:
             f"{n:3} beside {args.prompt}: quiet {got['before_s'] * 1e3:.2f} to {got['after_s'] * 1e3:.2f} ms "
             f"(p99 {got['quiet_p99_s'] * 1e3:.2f}), "
             f"p50 {got['p50_s'] * 1e3:.2f} ms ({got['slowed_p50']:.2f}x), "
-            f"p99 {got['p99_s'] * 1e3:.2f} ms ({got['slowed']:.2f}x), max {got['max_s'] * 1e3:.2f} ms, "
+            f"p99 {got['p99_s'] * 1e3:.2f} ms ({got['slowed']:.2f}x; {got['slowed_then']:.2f}x of then, undisturbed "
+            f"{got['undisturbed_then']:.2f}x, noise {got['noise']:.2f}x), max {got['max_s'] * 1e3:.2f} ms, "
             f"{got['steps']} steps; first token {got['first_s']:.2f} s, alone {got['alone_s']:.2f} s",
             flush=True,
         )

@@ -1,7 +1,7 @@
 """What speculation gains and costs: the same prompts with and without it, in turns, beside llama.cpp's prompt lookup.
 
 Usage: python benchmarks/speculation.py MODEL [MODEL ...] [--peer-python PYTHON] [--tokens 160] [--repeats 5]
-           [--threads 2] [--tasks NAME,...] [--no-record]
+           [--threads 2] [--tasks NAME,...] [--batches 2,4,8] [--no-record]
 
 Tasks that repeat (verbatim repetition, copying a passage, editing code, copying at temperature 0.7, quoting a document
 given as reference) and tasks that do not (a story, a question, a translation). Figures are milliseconds of decoding a
@@ -9,7 +9,7 @@ token, medians over the repeats, before each of which what the last one taught i
 without over with. 'allowed' is the speed-up that the cost table gives at the acceptance that was reached; 'of it' is
 the share of that. Ids with and without are compared. The table is measured anew at the start.
 The reference of 'quote' is a document that holds what the model answers without it: the best case of a reference.
-'batch' is eight copying tasks at once, in milliseconds a token of all of them together.
+'batch of N' is N copying tasks at once, in milliseconds a token of all of them together; the task's name is 'batch'.
 PYTHON is an environment with llama-cpp-python; its column is its own speed-up by prompt lookup over its plain decoding.
 Prints a table and one JSON line a model, last, and appends those to benchmarks/records/speculation.jsonl.
 """
@@ -107,6 +107,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tasks", help="names, separated by commas; without it, all")
+    parser.add_argument("--batches", default="2,4,8", help="how many at once, separated by commas")
     parser.add_argument("--no-record", action="store_true", help="for trying out")
     args = parser.parse_args()
     names = args.tasks.split(",") if args.tasks else [task.name for task in TASKS]
@@ -126,10 +127,10 @@ def main() -> None:
                     result["lookup_speedup"] = lookup(args, path, prompt_ids, task.temperature)
                 show(task, result)
                 results[task.name] = result
-            if args.tasks is None or "batch" in names:
-                results["batch"] = batch = run_batch(model, args.tokens, args.repeats)
-                figures = f"{batch['plain_s'] * 1e3:9.2f}{batch['drafted_s'] * 1e3:7.2f}{batch['speedup']:9.2f}x"
-                print(f"{'batch':12s}{figures}{'':17s}{batch['accepted']}/{batch['drafted']}", flush=True)
+            for n in map(int, args.batches.split(",") if args.tasks is None or "batch" in names else ()):
+                results[f"batch of {n}"] = batch = run_batch(model, n, args.tokens, args.repeats)
+                figures = f"{batch['plain_s'] * 1e3:9.2f}{batch['drafted_s'] * 1e3:7.2f}{batch['speedup']:9.3f}x"
+                print(f"{f'batch of {n}':12s}{figures}{'':17s}{batch['accepted']}/{batch['drafted']}", flush=True)
         about = {"date": datetime.date.today().isoformat(), "machine": machine(), "threads": args.threads}
         told = {"model": Path(path).name, "tokens": args.tokens, "repeats": args.repeats, "costs": costs}
         lines.append(json.dumps(about | told | {"tasks": results}, sort_keys=True))
@@ -181,28 +182,30 @@ def median_s(answers: list[Completion]) -> float:
     return statistics.median(1 / one.timings.decode_tok_per_s for one in answers)
 
 
-def run_batch(model: Model, n_tokens: int, repeats: int) -> dict[str, Any]:
-    """Time eight copying tasks in one batch, with and without speculation, in turns."""
+def run_batch(model: Model, n_prompts: int, n_tokens: int, repeats: int) -> dict[str, Any]:
+    """Time copying tasks in one batch, with and without speculation, in turns; either is first every other time."""
     params = fucina.SamplingParams(max_tokens=n_tokens, ignore_eos=True)
     sentences = PASSAGE.split(". ")
     passages = [". ".join([*sentences[n:], *sentences[:n]]) for n in (0, 1, 2, 3)]
     prompts = [f"{start}:\n\n{text}\n\n{start}:\n\n" for text in passages for start in ("A text", "What he said")]
+    prompts = [prompts[i % len(prompts)] for i in range(n_prompts)]
     seconds: dict[bool, list[float]] = {False: [], True: []}
-    ids = []
-    for _ in range(repeats):
-        for speculate in (False, True):
+    ids, drafted = [], []
+    for repeat in range(repeats):
+        for speculate in (repeat % 2 > 0, repeat % 2 == 0):
             model.drafts.forget()
             before = time.perf_counter()
             answers = model.generate_batch(prompts, params, speculate=speculate)
             prefill_s = max(answer.timings.prefill_s for answer in answers)
             seconds[speculate].append(time.perf_counter() - before - prefill_s)
             ids.append([answer.ids for answer in answers])
+            drafted.append([answer.speculation for answer in answers if answer.speculation is not None])
     assert all(others == ids[0] for others in ids), "batch: other tokens"
     plain_s, drafted_s = (statistics.median(seconds[on]) / len(prompts) / n_tokens for on in (False, True))
-    speedup = statistics.median(a / b for a, b in zip(seconds[False], seconds[True], strict=True))
-    drafts = [answer.speculation for answer in answers if answer.speculation is not None]
+    pairs = [a / b for a, b in zip(seconds[False], seconds[True], strict=True)]
+    drafts = next(each for each in reversed(drafted) if each)
     told = {"accepted": sum(one.accepted for one in drafts), "drafted": sum(one.drafted for one in drafts)}
-    return {"plain_s": plain_s, "drafted_s": drafted_s, "speedup": speedup, **told}
+    return {"plain_s": plain_s, "drafted_s": drafted_s, "speedup": statistics.median(pairs), "pairs": pairs, **told}
 
 
 def lookup(args: argparse.Namespace, path: str, prompt_ids: list[int], temperature: float) -> float:

@@ -7,7 +7,8 @@ FucinaError
 │   ├── BatchLengthMismatch   not one of something for each of a batch
 │   ├── MixedBatchModels      conversations of several models in one batch
 │   ├── DuplicateBatchConversation  a conversation twice in one batch
-│   └── SharedBatchProcessor  a processor twice in one batch
+│   ├── SharedBatchProcessor  a processor twice in one batch
+│   └── CannotRewind          drafts for a family whose cache cannot give positions back
 ├── ModelFileError            the file is not what it claims to be (carries .path)
 │   ├── NotGguf               wrong magic, byte order or version
 │   ├── TruncatedFile         a declared length runs past the end of the file
@@ -58,6 +59,7 @@ __all__ = [
     "BadSchema",
     "BadTensor",
     "BatchLengthMismatch",
+    "CannotRewind",
     "CapacityError",
     "Closed",
     "ConfigError",
@@ -141,6 +143,18 @@ class DuplicateBatchConversation(ConfigError):
 
 class SharedBatchProcessor(ConfigError):
     """A processor twice in one batch: it follows one answer at a time."""
+
+
+class CannotRewind(ConfigError):
+    """Drafts for a family whose cache cannot give positions back, as it must after a wrong one."""
+
+    def __init__(self, option: str, *, family: str) -> None:
+        expected = (
+            f"none for a model of family '{family}': its cache cannot be cut back after a wrong draft; load it with "
+            "speculation=False (--no-spec)"
+        )
+        super().__init__(option, got="drafts", expected=expected)
+        self.family = family
 
 
 class ModelFileError(FucinaError):

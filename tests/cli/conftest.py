@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -47,3 +54,56 @@ def fucina_process() -> Callable[..., subprocess.CompletedProcess[bytes]]:
         return subprocess.run(command, capture_output=True, check=False, timeout=60, env=environment, **options)
 
     return run
+
+
+@dataclass
+class ServerProcess:
+    """`fucina serve` as a process of its own, with JSON logs."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it has logged so far."""
+        return [json.loads(line) for line in self.log.read_text("utf-8").splitlines(keepends=True) if line[-1] == "\n"]
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """Its start-up line, once it is there."""
+        while True:
+            found = [line for line in self.lines() if "address" in line]
+            if found:
+                return found[0]
+            assert self.process.poll() is None, self.log.read_text("utf-8")
+            time.sleep(0.02)
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return str(self.start["address"])
+
+    def refuses(self) -> bool:
+        """Whether nobody can connect any more."""
+        host, port = self.address.removeprefix("http://").split(":")
+        try:
+            socket.create_connection((host, int(port)), 10).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+
+@pytest.fixture
+def serve_process(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+    """Start one: serve_process(path, '--drain', 2). What is left at the end is killed."""
+    with ExitStack() as ends:
+        n_started = itertools.count()
+
+        def start(*words: object) -> ServerProcess:
+            log = tmp_path / f"server{next(n_started)}.log"
+            command = [sys.executable, "-m", "fucina", "serve", *map(str, words), "--port", "0", "--log-format", "json"]
+            with log.open("wb") as file:
+                process = ends.enter_context(subprocess.Popen(command, stderr=file))
+            ends.callback(process.kill)
+            return ServerProcess(process, log)
+
+        yield start

@@ -92,3 +92,12 @@ def test_smollm2_talks(smollm2_path: Path) -> None:
         assert "blue" in first.text.lower()
         heard = [event.token for event in talk.stream("And one more?", params) if isinstance(event, TokenEvent)]
         assert heard == model.chat(talk.messages[:-1], params).ids
+
+
+def test_loading_tells_how_far_it_is(tmp_path: Path) -> None:
+    path, told = tiny_model(tmp_path / "m.gguf", "llama", n_layers=3), list[tuple[str, int, int | None]]()
+    with fucina.load(path, progress=lambda *one: told.append(one)):
+        (total,) = {one[2] for one in told}
+        assert total is not None
+        assert [one[1] for one in told] == [total // 3, 2 * total // 3, total]
+        assert {one[0] for one in told} == {"loading m.gguf"}

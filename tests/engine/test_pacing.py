@@ -37,7 +37,7 @@ def test_the_budget_is_the_most_that_the_bound_allows(n_rows: int) -> None:
 
 
 def test_without_a_table_a_few_rows_are_tried() -> None:
-    assert known(None).prompt_rows(1) == 16
+    assert known(None).prompt_rows(1) == int(16 * (MOST_SLOWED - 1.0))
 
 
 def test_a_row_is_let_in_however_dear() -> None:
@@ -79,6 +79,53 @@ def test_deeper_contexts_get_fewer_rows_and_slower_streams_more() -> None:
     assert deep < 0.7 * shallow
     slower = max(run(pacing, 0.02, 0.0012, 1, passes=400)[-2:])  # seen when a pass goes without prompts
     assert slower > 1.4 * deep
+
+
+def test_prompts_of_different_depths_each_get_what_their_depth_allows() -> None:
+    pacing = known()
+    depths, row_s = (100, 6000), (0.0006, 0.0024)
+    budgets: dict[int, list[int]] = {0: [], 1: []}
+    for turn in range(200):
+        rows = pacing.prompt_rows(1, depths[turn % 2])
+        pacing.record(1, rows, 0.01 + rows * row_s[turn % 2], depths[turn % 2])
+        budgets[turn % 2].append(rows)
+    assert max(budgets[1][5:]) * row_s[1] <= 0.01 * (MOST_SLOWED - 1.0) + 1e-9
+    assert max(budgets[0]) > 2 * max(budgets[1][5:])
+
+
+def test_a_depth_never_seen_is_taken_to_be_dearer_than_a_shallow_one() -> None:
+    pacing = known()
+    shallow = max(run(pacing, 0.01, 0.0006, 1)[-2:])
+    assert pacing.prompt_rows(1, 8192) < 0.5 * shallow
+
+
+def test_a_number_of_rows_that_is_too_dear_is_hardly_ever_tried() -> None:
+    pacing = known()
+    budgets = []
+    for _ in range(2000):
+        rows = pacing.prompt_rows(1)
+        pacing.record(1, rows, 0.01 + rows * 0.004 + 0.02 * (rows > 1))
+        budgets.append(rows)
+    assert sum(rows > 1 for rows in budgets[50:]) <= 40
+
+
+def test_a_disturbance_bans_no_number_of_rows() -> None:
+    pacing = known()
+    run(pacing, 0.01, 0.0006, 1, noise=1.0, passes=300)
+    assert max(run(pacing, 0.01, 0.0006, 1)[-20:]) >= 20
+
+
+def test_time_that_is_spent_already_is_not_given_to_prompts() -> None:
+    pacing = known(seconds=0.01)
+    run(pacing, 0.01, 0.0006, 1)
+    pacing.record(1, 0, 0.01)
+    whole = pacing.prompt_rows(1)
+    assert pacing.spare_s(1) == pytest.approx(0.01 * (MOST_SLOWED - 1.0))
+    pacing.spend(pacing.spare_s(1) / 2)
+    assert 0 < pacing.prompt_rows(1) <= whole // 2 + 1
+    pacing.spend(1.0)
+    assert pacing.prompt_rows(1) == 1
+    assert pacing.prompt_rows(1) > 1
 
 
 def test_one_pass_in_many_goes_without_prompts() -> None:

@@ -16,6 +16,7 @@ class Seen:
 
     id: int
     n_missing: int
+    n_held: int = 0
     served_at: int = 0
     drafts: int = 0
     priority: int = 0

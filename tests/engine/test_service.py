@@ -165,3 +165,16 @@ def test_priority_and_deadline_reach_the_request(model: Model) -> None:
     assert (request.priority, request.deadline_s, request.salt) == (3, 1.5, "mine")
     with pytest.raises(ConfigError, match="priority"):
         model.generate(PROMPT, priority=1.5)  # type: ignore[arg-type]
+
+
+def test_closing_with_a_farewell_ends_what_runs_with_that_error(model: Model) -> None:
+    service, inbox = model.service(), Inbox()
+    service.submit(Request(prompt_ids=PROMPT, params=LONG), inbox.take)
+    farewell = Closed("the end")
+    service.close(farewell)
+    service.close()
+    end = inbox.rest()[-1]
+    assert isinstance(end, FinishEvent)
+    assert (end.reason, end.error) == ("error", farewell)
+    with pytest.raises(Closed):
+        service.submit(Request(prompt_ids=PROMPT, params=LONG), inbox.take)

@@ -330,8 +330,8 @@ def test_what_verifies_should_have_taken_is_added_up_from_the_table() -> None:
     for n_rows, n_drafts in ((1, 2), (1, 4), (3, 2)):
         speculator.budget(n_rows)
         speculator.verified(n_drafts, n_drafts, n_drafts + 1)
-    # alone C(1 + k); with two others a step is worth C(3) / 3 = 0.5, and the drafts add C(5) - C(3) = 1.5
-    assert speculator.end().verify_cost == 1.5 + 3.0 + (1.0 + 1.5 / 0.5)
+    # alone C(1 + k); with two others a step is worth C(3) / 3 = 0.5, and a row takes (C(11) - C(3)) / 8 = 0.75
+    assert speculator.end().verify_cost == 1.5 + 3.0 + (1.0 + 2 * 0.75 / 0.5)
 
 
 # -- the model's own candidates --------------------------------------------------------------------------------

@@ -41,8 +41,10 @@ from fucina.engine.speech import ModelSpeech
 from fucina.models.loader import load_causal_lm
 from fucina.ops.native import NativeOps
 from fucina.storage.gguf import open_gguf
+from fucina.storage.kv.prefix import PrefixCache
 from fucina.storage.kv.sequence import KvSequence
 from fucina.testing.byte_tokenizer import ByteTokenizer
+from fucina.testing.memory_store import MemoryStore
 from fucina.testing.scripted_matcher import ScriptedMatcher
 from fucina.testing.scripted_model import ScriptedModel
 from fucina.testing.tiny_gguf import tiny_model
@@ -224,7 +226,8 @@ class Rig:
         hostage = KvSequence(pool)
         hostage.reserve((pool.capacity - n_blocks) * KV_BLOCK)
         config = EngineConfig(prefill_chunk=rng.choice((1, 7, 64, 512)), max_running=rng.choice((None, None, 3, 7)))
-        engine = Engine(self.lm, self.speech, config)
+        store = MemoryStore(pool) if rng.random() < 0.4 else None
+        engine = Engine(self.lm, self.speech, config, PrefixCache(pool, store=store))
         if rng.random() < 0.7:
             engine.learn_costs(StepCosts(CostTable([(1, 1.0), (17, rng.choice((1.05, 2.0, 20.0)))])))
         _invent_timings(engine, random.Random(number))
@@ -291,7 +294,8 @@ class Rig:
 def _invent_timings(engine: Engine, rng: random.Random) -> None:
     """Let prompts be paced by timings of any kind, which a schedule's number alone decides."""
     record = engine._pacing.record
-    engine._pacing.record = lambda n_rows, n_prompt, _: record(n_rows, n_prompt, rng.expovariate(1.0))  # type: ignore[method-assign]
+    engine._pacing.spare_s = lambda _: rng.choice((0.0, 1.0))  # type: ignore[method-assign]
+    engine._pacing.record = lambda n_rows, n_prompt, _, depth: record(n_rows, n_prompt, rng.expovariate(1.0), depth)  # type: ignore[method-assign]
 
 
 def outcome(events: list[Event], rows: list[bytes]) -> Outcome:

@@ -18,8 +18,10 @@ from fucina.server.app import make_app
 from fucina.server.loading import loaded_model
 from fucina.server.manners import manners_of
 from fucina.server.options import ServerOptions
+from fucina.server.protocol import http_protocol
 from fucina.server.state import Loaded, ModelFacts, ServerState
 from fucina.testing.byte_tokenizer import ByteTokenizer
+from fucina.testing.hostile_http import MODEL
 from fucina.testing.scripted_model import ScriptedModel
 
 FACTS = ModelFacts(family="scripted", n_parameters=0, format="F32", template="", n_bytes=0, digest="0" * 64)
@@ -31,7 +33,15 @@ Script = Callable[[Sequence[int]], int | None]
 @contextmanager
 def running(state: ServerState) -> Iterator[str]:
     """The address of a server on a free port."""
-    config = uvicorn.Config(make_app(state), port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        make_app(state),
+        port=0,
+        http=http_protocol(),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -60,7 +70,7 @@ def scripted_state(script: Script, options: ServerOptions, context: int) -> tupl
     scripted = ScriptedModel(script=script, context_length=context)
     model = Model(scripted, ByteTokenizer(), EngineConfig(max_running=options.parallel))
     state = ServerState(options)
-    state.ready(Loaded(("scripted", "alias"), Path("scripted.gguf"), model, model.service(), FACTS, manners_of(model)))
+    state.ready(Loaded((MODEL, "alias"), Path("scripted.gguf"), model, model.service(), FACTS, manners_of(model)))
     return state, scripted
 
 

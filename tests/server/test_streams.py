@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from fucina.engine.service import Ticket
 from fucina.server import inbox
 
 CONTEXT = 8192
@@ -149,3 +150,30 @@ def test_a_deadline_cuts_an_answer_off(served: Callable[..., Any], stream: bool)
     reply = httpx2.post(f"{server.address}/v1/chat/completions", json=QUESTION | {"stream": stream}, timeout=30)
     assert reply.status_code == (200 if stream else 504)
     assert "deadline_exceeded" in reply.text
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_leaves_gives_back_within_a_step(
+    served: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    server = served(slow_letters, context=CONTEXT)
+    service, pool = server.state.loaded.service, server.scripted.kv_pool
+    seen: list[int] = []
+    cancel = Ticket.cancel
+
+    def noted(ticket: Ticket) -> None:
+        if not seen:
+            seen.append(server.scripted.n_forwards)
+            cancel(ticket)
+            service.order(lambda: seen.append(server.scripted.n_forwards))
+
+    monkeypatch.setattr(Ticket, "cancel", noted)
+    client = silent_reader(server.address, QUESTION | {"stream": stream})
+    assert eventually(lambda: server.scripted.n_forwards > 3)
+    client.close()
+    assert eventually(lambda: len(seen) == 2)
+    assert seen[1] - seen[0] <= 1  # the pass that ran just then
+    assert eventually(lambda: server.state.n_live == 0)
+    assert server.scripted.n_forwards == seen[1]
+    server.state.loaded.model.forget_prefixes()
+    assert pool.n_free == pool.capacity

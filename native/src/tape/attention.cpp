@@ -166,8 +166,11 @@ void AttentionOp::run(Team::Job& job, const Pass& pass) {
     for (int h = 0; h < kv_heads; h++) store(*span, turn.piece - span->first_row, h);
   });
   if (by_stretches) return run_stretches(job, only);
-  const int per_piece = std::clamp(group * pass.rows() / job.threads(), 1, kQueriesPerTask);
-  const auto chunks = [&](const Span& span) { return (span.rows * group + per_piece - 1) / per_piece; };
+  const int share = std::clamp(group * pass.rows() / job.threads(), 1, kQueriesPerTask);
+  const auto piece_of = [&](const Span& span) {
+    return span.rows * group <= kFewQueries ? std::max(share, span.rows * group) : share;
+  };
+  const auto chunks = [&](const Span& span) { return (span.rows * group + piece_of(span) - 1) / piece_of(span); };
   int pieces = 0;
   for (const Span& span : pass.spans) pieces += chunks(span) * kv_heads;
   job.share(pieces, [&](Turn turn) {
@@ -175,8 +178,8 @@ void AttentionOp::run(Team::Job& job, const Pass& pass) {
     const Span* span = &pass.spans[0];
     for (; piece >= chunks(*span) * kv_heads; span++) piece -= chunks(*span) * kv_heads;
     // Late queries see the most, so the long pieces go first.
-    const int begin = (chunks(*span) - 1 - piece / kv_heads) * per_piece;
-    attend(turn.thread, args(*span, piece % kv_heads, 1, begin, std::min(begin + per_piece, span->rows * group)));
+    const int queries = piece_of(*span), begin = (chunks(*span) - 1 - piece / kv_heads) * queries;
+    attend(turn.thread, args(*span, piece % kv_heads, 1, begin, std::min(begin + queries, span->rows * group)));
   });
 }
 

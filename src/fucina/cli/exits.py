@@ -19,6 +19,7 @@ EXIT_CODES: dict[type[errors.FucinaError], int] = {
     errors.MixedBatchModels: 2,
     errors.DuplicateBatchConversation: 2,
     errors.SharedBatchProcessor: 2,
+    errors.CannotRewind: 2,
     errors.ShapeError: 2,
     errors.ConstraintError: 2,
     errors.BadSchema: 2,

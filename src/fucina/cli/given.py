@@ -86,6 +86,17 @@ def given_constraint(json_schema: str | None, regex: str | None, lark: str | Non
     return None
 
 
+def given_keys(file: Path | None) -> list[str]:
+    """The keys in a file, one a line. Raises ConfigError for one that cannot be read or has none."""
+    if file is None:
+        return []
+    keys = [line.strip() for line in _contents("api_key_file", str(file), file).splitlines() if line.strip()]
+    if not keys:
+        # without a key everybody may ask, which is not what was meant
+        raise ConfigError("api_key_file", got=str(file), expected="a file with one key a line; this one has none")
+    return keys
+
+
 def _contents(name: str, word: str, file: Path) -> str:
     try:
         text = file.read_text("utf-8")

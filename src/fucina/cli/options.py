@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from fucina.cli.configured import read_config
+
 _SAMPLING = "Choosing tokens"
 _MACHINE = "The machine"
 
@@ -248,10 +250,27 @@ PrefillChunk = Annotated[
 
 _server = partial(typer.Option, rich_help_panel="The server")
 
+ServedModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        envvar="FUCINA_SERVE_MODEL",
+        show_envvar=False,
+        help="A .gguf file, a pulled model's name, or hf:owner/repo/file.gguf.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    _server("--config", metavar="FILE", help="A TOML file with options.", is_eager=True, callback=read_config),
+]
 Host = Annotated[str, _server("--host", metavar="ADDRESS", help="Where to listen; 0.0.0.0 for all.")]
 Port = Annotated[int, _server("--port", metavar="N", help="0 takes a free one.")]
 Alias = Annotated[list[str] | None, _server("--alias", metavar="NAME", help="Another name of the model. Repeatable.")]
 ApiKey = Annotated[list[str] | None, _server("--api-key", metavar="KEY", help="Who sends it may ask. Repeatable.")]
+ApiKeyFile = Annotated[
+    Path | None,
+    _server("--api-key-file", metavar="FILE", help="More keys, one a line: no list of processes shows them."),
+]
 Cors = Annotated[
     list[str] | None, _server("--cors", metavar="ORIGIN", help="Pages of this origin may ask. Repeatable.")
 ]

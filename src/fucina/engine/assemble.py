@@ -10,24 +10,24 @@ from typing import Unpack
 
 from fucina.core.cpu import available_memory_bytes, processor_name, usable_cpus
 from fucina.core.settings import Settings
-from fucina.core.units import given_bytes
+from fucina.core.units import byte_count
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.engine.engine import EngineConfig
 from fucina.engine.experts import ExpertOptions, stream_options
+from fucina.engine.kv_plan import KvPlan, kv_plan
 from fucina.engine.model import Model
 from fucina.engine.pass_costs import PassCosts
-from fucina.engine.scheduler import blocks_for
 from fucina.engine.speculation import Speculation
 from fucina.engine.speech import ModelSpeech
-from fucina.errors import ConfigError
 from fucina.models.fingerprint import model_fingerprint
-from fucina.models.loader import load_causal_lm, memory_needed
+from fucina.models.loader import DecoderLM, load_causal_lm, memory_needed
 from fucina.ops.choose import open_ops
+from fucina.ops.seam import Ops
 from fucina.storage.gguf import GgufFile, open_gguf
 from fucina.storage.kv.disk.tier import DiskTier
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.kv.prefix import PrefixCache
-from fucina.storage.models import resolve_model
+from fucina.storage.models import Progress, resolve_model
 from fucina.text.template import ChatTemplate
 from fucina.text.tokenizer import Tokenizer
 
@@ -35,10 +35,6 @@ from fucina.text.tokenizer import Tokenizer
 _LEAST_ROWS = 64
 #: Counts up when kernels become faster, so that prices measured with the old ones are measured again.
 _KERNELS = 1
-#: Sequences of full length that the KV pool is made for, if memory allows. Only pages written to are ever taken.
-_FULL_SEQUENCES = 4
-#: Blocks without which no sequence gets far.
-_FEWEST_BLOCKS = 4
 
 
 def load(
@@ -56,6 +52,7 @@ def load(
     kv_cache_dir: str | PathLike[str] | None = None,
     kv_disk: int | str = "8G",
     speculation: bool | SpeculationOptions = True,
+    progress: Progress | None = None,
     **experts: Unpack[ExpertOptions],
 ) -> Model:
     """Load a model: the path of a GGUF file, or a name such as 'smollm2', which is fetched on first use.
@@ -76,31 +73,55 @@ def load(
     kv_disk        bytes, or a size, that may be stored there, all models together.
     speculation    drafts tokens and verifies them together where that is faster; the same text. Options: a gate of
                    one's own. The first answer on a machine measures for half a second what verifying costs there.
+    progress       called now and then while the file is fetched and loaded: progress(what, done_bytes, total_bytes).
     experts        how those of a mixture are held: see ExpertOptions.
 
-    Raises UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
+    Raises CannotRewind (a ConfigError: a family whose cache cannot be cut back, loaded without speculation=False),
+    UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
     """
     config = EngineConfig(context=context, prefill_chunk=prefill_chunk, max_running=max_running)
-    gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model))
+    gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model, progress=progress))
     tokenizer = Tokenizer.from_metadata(gguf.metadata, path=gguf.path)
     template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path)
     max_rows = max(prefill_chunk, _LEAST_ROWS)
     ops = open_ops(max_rows=max_rows, threads=threads, tier=tier, backend=backend, repack=repack)
     stream = stream_options(gguf, experts)
-    # experts take half of what is free
-    n_blocks = _pool_blocks(gguf, context, kv_format, kv_memory, 2 if stream is None else 4)
-    causal = load_causal_lm(gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=n_blocks, stream=stream)
+    kv = _kv_plan(gguf, context, kv_format, kv_memory, streamed=stream is not None)
+    causal = load_causal_lm(
+        gguf,
+        ops,
+        context=context,
+        kv_format=kv_format,
+        kv_capacity_blocks=kv.n_blocks,
+        stream=stream,
+        progress=progress,
+    )
     speech = ModelSpeech(tokenizer, template)
     prefixes = _prefixes(model_fingerprint(gguf, ops.name), causal.kv_pool, kv_cache_dir, kv_disk)
-    if speculation is False:
-        return Model(causal, speech, config, prefixes=prefixes, experts=causal.experts)
+    drafting = None
+    if speculation is not False:
+        chosen = speculation if isinstance(speculation, SpeculationOptions) else None
+        drafting = Speculation(causal.vocab, _costs(gguf, causal, ops, kv_format, threads, repack), chosen)
+    return Model(causal, speech, config, drafting, prefixes, kv.rule, causal.experts)
+
+
+def _costs(
+    gguf: GgufFile, model: DecoderLM, ops: Ops, kv_format: str, threads: int | None, repack: bool | None
+) -> PassCosts:
+    """What passes cost with this model here: the file depends on all that their time does."""
     settings = Settings.from_environment()
-    # what passes cost depends on how many experts are at hand, too
-    held = () if causal.experts is None else (causal.experts.stats().memory_bytes,)
+    held = () if model.experts is None else (model.experts.stats().memory_bytes,)  # how many experts are at hand
     machine = (processor_name(), usable_cpus(), threads or settings.threads, ops.name, repack, settings.repack, *held)
-    costs = PassCosts(causal, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
-    options = speculation if isinstance(speculation, SpeculationOptions) else None
-    return Model(causal, speech, config, Speculation(causal.vocab, costs, options), prefixes, causal.experts)
+    return PassCosts(model, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
+
+
+def _kv_plan(
+    gguf: GgufFile, context: int | None, kv_format: str, kv_memory: int | str | None, *, streamed: bool
+) -> KvPlan:
+    free = available_memory_bytes()
+    if streamed and free is not None:
+        free //= 2  # the other half is for experts
+    return kv_plan(memory_needed(gguf, context, kv_format=kv_format), kv_memory, free)
 
 
 def _prefixes(identity: bytes, pool: KvPool, folder: str | PathLike[str] | None, capacity: int | str) -> PrefixCache:
@@ -108,7 +129,7 @@ def _prefixes(identity: bytes, pool: KvPool, folder: str | PathLike[str] | None,
     if folder is None:
         return PrefixCache(pool, identity)
     return PrefixCache(
-        pool, identity, DiskTier(Path(folder).expanduser(), pool, identity, given_bytes("kv_disk", capacity))
+        pool, identity, DiskTier(Path(folder).expanduser(), pool, identity, byte_count(capacity, "kv_disk"))
     )
 
 
@@ -116,22 +137,3 @@ def _fingerprint(gguf: GgufFile, *machine: object) -> str:
     """A name for all that the time of a pass depends on: the weights' shapes and formats, and the machine."""
     weights = sorted((name, weight.format.name, *weight.shape) for name, weight in gguf.weights.items())
     return blake2b(json.dumps([_KERNELS, weights, machine]).encode(), digest_size=16).hexdigest()
-
-
-def _pool_blocks(gguf: GgufFile, context: int | None, kv_format: str, kv_memory: int | str | None, share: int) -> int:
-    """Blocks for `kv_memory` bytes, else for several sequences of full length in 1/`share` of the free memory.
-
-    Without `kv_memory` for one sequence in any case. Raises ConfigError.
-    """
-    needed = memory_needed(gguf, context, kv_format=kv_format)
-    n_one = blocks_for(needed.kv_bytes // needed.kv_bytes_per_position)
-    if kv_memory is not None:
-        n_bytes, least = given_bytes("kv_memory", kv_memory), _FEWEST_BLOCKS * (needed.kv_bytes // n_one)
-        if n_bytes < least:
-            raise ConfigError("kv_memory", got=kv_memory, expected=f"at least {least} bytes, {_FEWEST_BLOCKS} blocks")
-        return n_bytes * n_one // needed.kv_bytes
-    memory_bytes = available_memory_bytes()
-    if memory_bytes is None:
-        return n_one * _FULL_SEQUENCES
-    block_bytes = needed.kv_bytes // n_one
-    return max(n_one, min(n_one * _FULL_SEQUENCES, memory_bytes // share // block_bytes))

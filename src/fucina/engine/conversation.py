@@ -190,6 +190,8 @@ class Conversation:
 
         Raises ConfigError for what has no tokens, and where the model was loaded without speculation.
         """
+        if self._drafting is None:
+            self._drafting = self._drafts.open()
         self._drafts.add_reference(self._drafting, document)
 
     def clear_references(self) -> None:
@@ -269,6 +271,8 @@ class Conversation:
             raise ConfigError("turn", got="one while another is still being answered", expected="one turn at a time")
         if turn.n_changes != self._n_changes:
             raise ConfigError("turn", got="one that another turn has overtaken", expected="one turn at a time")
+        if self._drafting is None:  # there was no room to price drafts
+            self._drafting = self._drafts.open()
         speculator = self._drafting.speculator if self._drafting is not None else None
         self._live = self._dispatcher.submit(replace(turn.request, speculator=speculator))
 

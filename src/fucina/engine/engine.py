@@ -8,6 +8,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
+from time import perf_counter
 
 from fucina.core.randomness import fresh_seed
 from fucina.core.shapes import KV_BLOCK
@@ -24,7 +26,7 @@ from fucina.engine.scheduler import Scheduler, blocks_for
 from fucina.engine.session import Ending, Session, constraint_of
 from fucina.engine.speculator import Speculator
 from fucina.engine.wording import Wording
-from fucina.errors import Closed, ConfigError, DeadlineExceeded, KvPoolFull
+from fucina.errors import CannotRewind, Closed, ConfigError, DeadlineExceeded, KvPoolFull
 from fucina.models.contract import CausalLM
 from fucina.storage.kv.prefix import PrefixCache
 from fucina.storage.kv.sequence import KvSequence
@@ -87,6 +89,7 @@ class Engine:
         self._runner = Runner(model, self._n_choosable, self._counters, self._pacing, self._keep_prompt)
         self._waiting = Arrivals()
         self._running: dict[int, Session] = {}
+        self._restoring: tuple[Session, KvSequence] | None = None  # who is next, and what is fetched of its tokens
         self._deadlines = Deadlines()
         self._outbox: list[Event] = []
         self._n_submitted = self._n_steps = 0
@@ -125,6 +128,8 @@ class Engine:
         prompt_ids = self.checked_prompt(request.prompt_ids)
         self._check_sharing(request)
         params = request.params
+        if not self._model.can_rewind and (request.draft_source is not None or request.speculator is not None):
+            raise CannotRewind("draft_source", family=self._model.family)
         if params.ignore_eos and constraint_of(request.processor) is not None:
             raise ConfigError("ignore_eos", got=True, expected="False with a constraint: its answer could never end")
         seed = params.seed if params.seed is not None else fresh_seed()
@@ -218,10 +223,12 @@ class Engine:
                 if least.priority >= session.priority:
                     return
                 self._preempt(least)
+            kv = self._known_prefix(session)
+            if kv is None:
+                return
             self._waiting.remove(session.id)
             self._running[session.id] = session
             session.served_at = self._n_steps
-            kv = self._known_prefix(session)
             if session.is_started:
                 session.go_on(kv)
                 continue
@@ -234,10 +241,29 @@ class Engine:
             self._counters.prompt_tokens += session.n_prompt
             self._counters.cached_tokens += session.n_cached
 
-    def _known_prefix(self, session: Session) -> KvSequence:
-        """A cache that begins with what is known of the session's tokens, but for the last, whose logits it wants."""
+    def _known_prefix(self, session: Session) -> KvSequence | None:
+        """A cache that begins with what is known of the session's tokens, but for the last, whose logits it wants.
+
+        None if more of it is stored than can be fetched in one step without keeping running ones waiting too long; the
+        next steps go on with it.
+        """
+        if self._restoring is None or self._restoring[0] is not session:
+            self._stop_restoring()
+            self._restoring = session, KvSequence(self._model.kv_pool)
+        kv, n_most, began_s = self._restoring[1], len(session.history) - 1, perf_counter()
+        until = began_s + self._pacing.spare_s(len(self._running)) if self._running else inf
         self._prefixes.token_s = self._runner.token_s
-        return self._prefixes.begin(session.history, len(session.history) - 1, session.request.salt)
+        if not self._prefixes.extend(kv, session.history, n_most, session.request.salt, until):
+            self._pacing.spend(perf_counter() - began_s)
+            return None
+        self._restoring = None
+        return kv
+
+    def _stop_restoring(self) -> None:
+        """Hold nothing for a session that is not let in; what was fetched stays in the cache while there is room."""
+        if self._restoring is not None:
+            self._restoring[1].close()
+            self._restoring = None
 
     def _keep_prompt(self, session: Session) -> None:
         """Let others share the whole blocks of a prompt while its answer is still being written."""
@@ -256,6 +282,8 @@ class Engine:
         if len(self._running) >= self._max_running:
             return False
         n_needed = blocks_for(len(session.history) + 1)
+        if self._restoring is not None and self._restoring[0] is session:
+            n_needed -= len(self._restoring[1].blocks)
         n_promised = sum(
             max(0, blocks_for(len(other.history) + 1) - len(other.kv.blocks)) for other in self._running.values()
         )
@@ -267,6 +295,9 @@ class Engine:
 
     def _make_room(self, starved: Sequence[Session], *, nobody_ran: bool) -> None:
         """Let the least important sequence give way if nobody could go on, or one more important than it could not."""
+        if self._restoring is not None:
+            self._stop_restoring()
+            return
         least = self._least_important()
         if not nobody_ran and least.priority >= max(session.priority for session in starved):
             return
@@ -292,6 +323,8 @@ class Engine:
         assert session.ending is not None
         self._running.pop(session.id, None)
         self._waiting.remove(session.id)
+        if self._restoring is not None and self._restoring[0] is session:
+            self._stop_restoring()
         self._counters.finished[session.ending.reason] += 1
         finish = session.finish(session.ending)
         self._outbox.append(finish)

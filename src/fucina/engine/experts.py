@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from fucina.core.units import given_bytes
+from fucina.core.units import byte_count
 from fucina.errors import ConfigError
 from fucina.models.streaming import exceeds_memory
 from fucina.storage.experts.options import StreamOptions
@@ -44,8 +44,8 @@ def stream_options(gguf: GgufFile, given: ExpertOptions) -> StreamOptions | None
     if wanted is False or (wanted is None and not sizes and not exceeds_memory(gguf)):
         return None
     return StreamOptions(
-        cache_bytes=None if cache is None else given_bytes("moe_cache", cache),
-        pin_bytes=None if pin is None else given_bytes("moe_pin", pin),
+        cache_bytes=None if cache is None else byte_count(cache, "moe_cache"),
+        pin_bytes=None if pin is None else byte_count(pin, "moe_pin"),
         learn=given.get("moe_learn", True),
         pilot=given.get("moe_pilot", False),
     )

@@ -32,7 +32,7 @@ from fucina.engine.service import Service
 from fucina.engine.speculation import Speculation
 from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Codec, Message, Speech
-from fucina.errors import ConfigError
+from fucina.errors import CannotRewind, ConfigError
 from fucina.models.contract import CausalLM
 from fucina.models.streaming import ExpertStream
 from fucina.storage.experts.stats import ExpertStats
@@ -57,14 +57,18 @@ class Model(Embedding):
         config: EngineConfig | None = None,
         speculation: Speculation | None = None,
         prefixes: PrefixCache | None = None,
+        kv_rule: str = "",
         experts: ExpertStream | None = None,
     ) -> None:
         """With `speculation` answers are drafted and verified where that is faster; it changes nothing else.
 
         `prefixes` keeps what was said for requests to come. Files of conversations are for models of its identity.
         `experts` are those that the model reads when it needs them.
+        Raises CannotRewind for speculation with a model whose cache cannot be cut back.
         """
         self._experts = experts
+        if speculation is not None and not model.can_rewind:
+            raise CannotRewind("speculation", family=model.family)
         self._engine = Engine(model, speech, config, prefixes)
         self._identity = self._engine.prefixes.identity
         #: Text to tokens and back: `.encode(text, special=False)`, `.decode(ids)`; `.eog_ids` end an answer.
@@ -74,6 +78,8 @@ class Model(Embedding):
         #: Tokens whose keys and values there is room for, all requests together, and the bytes that takes.
         self.kv_tokens = model.kv_pool.capacity * KV_BLOCK
         self.kv_bytes = model.kv_pool.capacity * model.kv_geometry.block_bytes
+        #: Why as many, in a few words.
+        self.kv_rule = kv_rule
         super().__init__(model, Dispatcher(self._engine), speech)
         #: What speculation costs, and what it has learned.
         self.drafts = Drafts(speculation, self._engine, self._dispatcher, speech.tokenizer, model.vocab)

@@ -116,10 +116,11 @@ class Runner:
             counters.failed_passes += 1
             raise
         seconds = perf_counter() - before_s
-        n_rows = n_drafts = n_prompt = 0
+        n_rows = n_drafts = n_prompt = n_before = 0
         for session, span, drafts in shares:
             if session.n_missing > 1:
                 n_prompt += len(span.tokens)
+                n_before += len(span.tokens) * span.start
             session.kv.advance(len(span.tokens))
             session.served_at = step
             n_rows += len(span.tokens)
@@ -129,9 +130,9 @@ class Runner:
         counters.passes += 1
         counters.rows += n_rows
         counters.drafted += n_drafts
-        self._pacing.record(n_rows - n_prompt, n_prompt, seconds)
+        self._pacing.record(n_rows - n_prompt, n_prompt, seconds, n_before // max(n_prompt, 1))
         if self.costs is not None and not n_prompt:
-            _record(self.costs, n_rows, n_drafts, seconds)
+            _record(self.costs, n_rows - n_drafts, n_drafts, seconds)
         if self._has_padding:
             logits = logits[:, : self._n_choosable]
         row = 0
@@ -159,11 +160,11 @@ class Runner:
 
 
 def _record(costs: StepCosts, n_rows: int, n_drafts: int, seconds: float) -> None:
-    """Let costs learn from a pass of decoding sequences."""
+    """Let costs learn from a pass of decoding sequences, `n_rows` of them."""
     if n_drafts:
-        costs.record_verify(n_rows, seconds)
-    elif n_rows == 1:
-        costs.record_plain(seconds)
+        costs.record_verify(n_drafts, seconds, n_rows)
+    else:
+        costs.record_plain(seconds, n_rows)
 
 
 def _span(session: Session, n_tokens: int, drafts: Sequence[int]) -> Span:

@@ -34,6 +34,10 @@ class Schedulable(Protocol):
         """Committed tokens that are not in the cache: 1 when decoding, more during prefill."""
 
     @property
+    def n_held(self) -> int:
+        """Tokens that are in the cache."""
+
+    @property
     def served_at(self) -> int:
         """The last step that computed rows for it."""
 
@@ -66,7 +70,7 @@ class Scheduler:
         prompts: list[PlannedSpan] = []
         n_chunk = min(self._prefill_chunk, n_left)
         if prefill and decoding:
-            n_chunk = min(n_chunk, self._pacing.prompt_rows(len(decoding)))
+            n_chunk = min(n_chunk, self._pacing.prompt_rows(len(decoding), prefill[0].n_held))
         for session in prefill:
             n_tokens = min(session.n_missing, n_chunk)
             if n_tokens:

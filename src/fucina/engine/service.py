@@ -65,6 +65,7 @@ class Service:
         self._wake = Condition()
         self._live: set[Ticket] = set()
         self._closing = False
+        self._farewell: Exception | None = None
         self._thread = Thread(target=self._run, name="fucina-service", daemon=True)
         self._thread.start()
 
@@ -92,10 +93,10 @@ class Service:
         with self._wake:
             self._live.discard(ticket)
 
-    def close(self) -> None:
-        """Cancel what is left and end the thread. Closing twice is harmless."""
+    def close(self, farewell: Exception | None = None) -> None:
+        """Cancel what is left, or end it with the error `farewell`, and end the thread. Closing twice is harmless."""
         with self._wake:
-            self._closing = True
+            self._closing, self._farewell = True, self._farewell or farewell
             self._wake.notify()
         if self._thread is not current_thread():
             self._thread.join()
@@ -112,7 +113,7 @@ class Service:
                 order()
             if closing:
                 for ticket in self._all_live():
-                    self.dispatcher.cancel(ticket.request_id)
+                    self.dispatcher.cancel(ticket.request_id, self._farewell)
                 return
             try:
                 has_work, is_stalled = self.dispatcher.advance()

@@ -133,6 +133,11 @@ class Session:
         """Committed tokens that are not in the cache: 1 when decoding, more while it catches up."""
         return len(self.history) - self.kv.length
 
+    @property
+    def n_held(self) -> int:
+        """Tokens that are in the cache."""
+        return self.kv.length
+
     # -- committing --------------------------------------------------------------------------------------------
 
     def suggest(self, max_tokens: int, vocab: int) -> Sequence[int]:

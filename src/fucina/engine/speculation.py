@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fucina.decoding.speculation.acceptance import Acceptance
 from fucina.decoding.speculation.cascade import Cascade
 from fucina.decoding.speculation.costs import CostTable, StepCosts
+from fucina.decoding.speculation.gate import GateMemory
 from fucina.decoding.speculation.history import History
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.decoding.speculation.recycling import Recycling
@@ -48,6 +49,7 @@ class Speculation:
         self._recycling = Recycling(self._vocab)
         self._history = History() if self._options.remember else None
         self._acceptance = Acceptance()
+        self._gates = GateMemory()
 
     def drafting(self) -> Drafting:
         """What one more sequence needs."""
@@ -55,4 +57,4 @@ class Speculation:
         if self._history is not None:
             for index in self._history.indexes():
                 cascade.share_history(index)
-        return Drafting(cascade, Speculator(cascade, self.costs, self._options, self._history))
+        return Drafting(cascade, Speculator(cascade, self.costs, self._options, self._history, self._gates))

@@ -16,7 +16,7 @@ from fucina.decoding.speculation.contract import (
     TopKRow,
 )
 from fucina.decoding.speculation.costs import StepCosts
-from fucina.decoding.speculation.gate import CostGate, Verify
+from fucina.decoding.speculation.gate import CostGate, GateMemory, Verify
 from fucina.decoding.speculation.history import History
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.decoding.speculation.stats import SourceReport, SpeculationStats
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 
 # A source that had nothing for so many steps is asked only every so many, and more seldom later: asking takes 2 % of a
-# small model's step, and what it then has to say it says a few tokens late.
+# small model's step, and what it then has to say it says a few tokens late. In a crowd asking takes twice the share,
+# and there is less to gain.
 _PATIENCE, _EVERY = 4, 4
 _LONG_PATIENCE, _SELDOM = 32, 8
+_CROWDED = 2
 # Tokens that a grammar forces which are drafted at once: more in one pass hardly make a token cheaper.
 _MOST_FORCED = 64
 
@@ -52,8 +54,9 @@ class Speculator:
         costs: StepCosts | None = None,
         options: SpeculationOptions | None = None,
         history: History | None = None,
+        memory: GateMemory | None = None,
     ) -> None:
-        """`history` is told what was said when a request ends."""
+        """`history` is told what was said when a request ends; `memory` is what the gate begins with."""
         self._options = options or SpeculationOptions()
         self._source: DraftSource | None = source
         self.error: Exception | None = None
@@ -66,7 +69,7 @@ class Speculator:
             self._give_up(error)
         self._priced = source if isinstance(source, PricedSource) else None
         self._costs = costs
-        self._gate = CostGate(self._options) if costs is not None else None
+        self._gate = CostGate(self._options, memory) if costs is not None else None
         self._stream: Sequence[int] = ()  # the tokens of the sequence, of which the first _n_fed are observed
         self._n_fed = self._n_remembered = 0
         self._history = history
@@ -97,21 +100,19 @@ class Speculator:
 
     def budget(self, n_rows: int) -> int:
         """How many drafts the next step may try, in a pass with `n_rows` rows besides them. Call it once a step."""
+        self._n_rows = n_rows
         if self._structure is not None and self._plan_forced(n_rows):
             return len(self._forced)
         if self._source is None:
             return 0
         if self._gate is None:
             return self._options.max_draft
-        if self._n_empty >= _PATIENCE:
-            self._n_empty += 1
-            if self._n_empty % (_EVERY if self._n_empty < _LONG_PATIENCE else _SELDOM):
-                self._fallbacks += 1
-                return 0
+        if self._is_not_worth_asking(n_rows):
+            self._fallbacks += 1
+            return 0
         if not self._gate.allows():
             self._off += 1
             return 0
-        self._n_rows = n_rows
         return self._gate.budget()
 
     def suggest(self, max_tokens: int, vocab: int, ends: Collection[int]) -> Sequence[int]:
@@ -208,6 +209,16 @@ class Speculator:
             sources=sources,
         )
 
+    def _is_not_worth_asking(self, n_rows: int) -> bool:
+        """Whether no draft would pay in such a pass, or there was none for a while and it is not time to ask again."""
+        if n_rows > 1 and self._costs is not None and not self._costs.may_pay(self._options.max_draft, n_rows):
+            return True
+        if self._n_empty < _PATIENCE:
+            return False
+        self._n_empty += 1
+        every = _EVERY if self._n_empty < _LONG_PATIENCE else _SELDOM
+        return self._n_empty % (every if n_rows == 1 else every * _CROWDED) > 0
+
     def _plan_forced(self, n_rows: int) -> bool:
         """Look for forced tokens, as many as pay; False: there are none."""
         assert self._structure is not None
@@ -216,8 +227,7 @@ class Speculator:
         except Exception as error:
             self._look_no_more(error)
         if self._forced and self._costs is not None:
-            self._n_rows = n_rows
-            self._forced = self._forced[: self._costs.table.best_length(1.0, len(self._forced), n_rows)]
+            self._forced = self._forced[: self._costs.best_length(1.0, len(self._forced), n_rows)]
         return len(self._forced) > 0
 
     def _n_legal(self, drafts: Sequence[int]) -> int:
@@ -242,7 +252,7 @@ class Speculator:
     def _best_length(self, probability: float, most: int) -> int:
         """How many drafts to try, at the prices of the pass that is planned."""
         assert self._costs is not None
-        return self._costs.table.best_length(probability, most, self._n_rows)
+        return self._costs.best_length(probability, most, self._n_rows)
 
     def _feed(self) -> None:
         """Tell the source what was committed since it was last asked."""

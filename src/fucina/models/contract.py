@@ -22,6 +22,14 @@ class CausalLM(Protocol):
     """
 
     @property
+    def family(self) -> str:
+        """What the family is called in files: their general.architecture."""
+
+    @property
+    def can_rewind(self) -> bool:
+        """Whether its cache can be cut back to any earlier length. A state that runs along with the tokens cannot."""
+
+    @property
     def vocab(self) -> int:
         """Width of a row of logits, padding ids included."""
 

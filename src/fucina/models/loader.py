@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fucina.core.shapes import KV_BLOCK
 from fucina.errors import BadTensor, CapacityError, ConfigError, MissingKey
-from fucina.models.blocks.decoder import BoundDecoder, bind_decoder, room_width, slab_widths
+from fucina.models.blocks.decoder import BoundDecoder, LayerProgress, bind_decoder, room_width, slab_widths
 from fucina.models.blocks.experts import ExpertsWeights
 from fucina.models.blocks.shape import EMBEDDING, DecoderShape
 from fucina.models.blocks.weights import DecoderWeights, take_weights
@@ -20,6 +20,7 @@ from fucina.models.streaming import ExpertStream, stream_experts
 from fucina.models.tensors import TensorReader
 from fucina.ops.batch import Batch
 from fucina.ops.seam import Ops
+from fucina.storage.download import Progress
 from fucina.storage.experts.options import StreamOptions
 from fucina.storage.gguf import GgufFile, StringArray
 from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
@@ -35,14 +36,27 @@ class DecoderLM:
         decoder: BoundDecoder,
         pool: KvPool,
         context_length: int,
+        *,
+        family: str,
+        can_rewind: bool,
         pooling: Pooling | None,
         experts: ExpertStream | None,
     ) -> None:
         #: What reads routed experts when a pass needs them; None where all are in memory, or there are none.
         self.experts = experts
         self._ops, self._decoder, self._pool, self._context_length = ops, decoder, pool, context_length
-        self._pooling = pooling
+        self._family, self._can_rewind, self._pooling = family, can_rewind, pooling
         self._one_row = decoder.logits.array(1)  # plain decoding asks for nothing else, and a view is not free
+
+    @property
+    def family(self) -> str:
+        """The file's general.architecture."""
+        return self._family
+
+    @property
+    def can_rewind(self) -> bool:
+        """Whether the cache can be cut back to any earlier length."""
+        return self._can_rewind
 
     @property
     def vocab(self) -> int:
@@ -137,12 +151,14 @@ def load_causal_lm(
     kv_format: str = "f16",
     kv_capacity_blocks: int | None = None,
     stream: StreamOptions | None = None,
+    progress: Progress | None = None,
 ) -> DecoderLM:
     """Bind a model to a fresh backend, with a KV pool of its own.
 
     `context`: positions of the longest sequence (None: what the model was made for). `kv_capacity_blocks`: blocks of 64
     positions in the pool (None: one longest sequence). Memory is only taken as positions are written. `stream`: read
-    routed experts from the file when a pass needs them (None: hold them all).
+    routed experts from the file when a pass needs them (None: hold them all). `progress` is told the bytes of weights
+    that are ready.
 
     Raises ModelFileError, UnsupportedModel, ConfigError, CapacityError (no such range of memory).
     """
@@ -152,8 +168,16 @@ def load_causal_lm(
     pool = _make_pool(geometry, -(-positions // KV_BLOCK) if kv_capacity_blocks is None else kv_capacity_blocks)
     ops.bind_pool(pool)
     experts = None if stream is None else _stream(gguf, weights, ops, stream)
-    decoder = bind_decoder(shape, weights, ops, None if experts is None else experts.pilot)
-    return DecoderLM(ops, decoder, pool, positions, pooling, experts)
+    pilot = None if experts is None else experts.pilot
+    decoder = bind_decoder(shape, weights, ops, _layer_progress(gguf, progress), pilot)
+    name = str(gguf.metadata["general.architecture"])
+    return DecoderLM(
+        *(ops, decoder, pool, positions),
+        family=name,
+        can_rewind=shape.can_rewind,
+        pooling=pooling,
+        experts=experts,
+    )
 
 
 def _stream(gguf: GgufFile, weights: DecoderWeights, ops: Ops, options: StreamOptions) -> ExpertStream:
@@ -162,6 +186,14 @@ def _stream(gguf: GgufFile, weights: DecoderWeights, ops: Ops, options: StreamOp
     if not routed:
         raise ConfigError("moe_stream", got=True, expected="False: this model has no routed experts")
     return stream_experts(gguf, ops, routed, options)
+
+
+def _layer_progress(gguf: GgufFile, progress: Progress | None) -> LayerProgress | None:
+    """Layers that are ready, as bytes; layers are about equal, and nearly all of a model."""
+    if progress is None:
+        return None
+    what, n_bytes = f"loading {gguf.path.name}", sum(weight.data.nbytes for weight in gguf.weights.values())
+    return lambda done, n_layers: progress(what, n_bytes * done // n_layers, n_bytes)
 
 
 def memory_needed(

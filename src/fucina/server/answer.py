@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -73,12 +73,17 @@ class WholeCall:
 class Answer:
     """One question's answer, of one or more choices. `async with` it: what is left is cancelled on the way out."""
 
-    def __init__(self, state: ServerState, requests: Sequence[Request], readers: Sequence[ChoiceReader]) -> None:
-        self._state, self._requests, self._readers = state, requests, readers
+    def __init__(
+        self, state: ServerState, requests: Sequence[Request], readers: Sequence[ChoiceReader], n_each: int
+    ) -> None:
+        """`n_each` requests in a row have the same prompt."""
+        self._state, self._requests, self._readers, self._n_each = state, requests, readers, n_each
         self.n = len(requests)
-        self.prompt_ids = requests[0].prompt_ids
+        self.prompts = [request.prompt_ids for request in requests[::n_each]]
+        self.prompt_ids = self.prompts[0]
         self._inbox = Inbox(asyncio.get_running_loop())
-        self._tickets: list[Ticket] = []
+        self._service = state.require().service
+        self._tickets: dict[int, Ticket] = {}
         self._n_open = 0
         self._asked_s = perf_counter()
         self._heard_s: list[float | None] = [None] * len(requests)
@@ -92,20 +97,20 @@ class Answer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for ticket in self._tickets:
+        for ticket in self._tickets.values():
             ticket.cancel()
 
     async def steps(self) -> AsyncIterator[list[Step]]:
         """Give what happens, as much at a time as has come; nothing now and then in a long silence.
 
         Raises ApiError where a choice ends in an error.
-        The first choice reads the prompt; the others begin with what it has read.
+        The first choice of a prompt reads it; the others begin with what it has read.
         """
-        self._submit(self._requests[:1])
-        while self._n_open or len(self._tickets) < len(self._requests):
+        self._submit(range(0, self.n, self._n_each))
+        while self._n_open:
             letters = await self._inbox.take()
-            if letters and len(self._tickets) < len(self._requests):
-                self._submit(self._requests[len(self._tickets) :])
+            for first in {choice - choice % self._n_each for choice, _ in letters}:
+                self._submit(range(first, first + self._n_each))
             failure = self._observe(letters)
             yield [
                 self._step(choice, event)
@@ -122,13 +127,13 @@ class Answer:
             self._tickets[choice].cancel()
         return step
 
-    def _submit(self, requests: Sequence[Request]) -> None:
-        loaded = self._state.require()
-        for request in requests:
-            ticket = loaded.service.submit(request, self._inbox.slot(len(self._tickets)))
-            self._inbox.watch(ticket)
-            self._tickets.append(ticket)
-            self._n_open += 1
+    def _submit(self, choices: Iterable[int]) -> None:
+        """Begin those of them that have not begun."""
+        for choice in choices:
+            if choice not in self._tickets:
+                self._tickets[choice] = self._service.submit(self._requests[choice], self._inbox.slot(choice))
+                self._inbox.watch(self._tickets[choice])
+                self._n_open += 1
 
     def _observe(self, letters: Sequence[tuple[int, TokenEvent | FinishEvent]]) -> ApiError | None:
         """Count for the metrics; give the failure in which a choice ended."""
@@ -150,20 +155,29 @@ class Answer:
 
 
 @asynccontextmanager
-async def answering(state: ServerState, n: int, ask: Callable[[], Question]) -> AsyncIterator[Answer]:
+async def answering(
+    state: ServerState, n: int, ask: Callable[[], Question | Sequence[Question]]
+) -> AsyncIterator[Answer]:
     """An answer of `n` choices, with a place for it as long as it is wanted.
 
-    `ask` makes the question, beside the event loop: a form may take its time. Raises ApiError.
+    `ask` makes the question, or several of as many choices each, beside the event loop: a form may take its time.
+    Raises ApiError.
     """
     loaded = state.require()
     with state.place(n):
         try:
-            question = await asyncio.to_thread(ask)
-            requests = await asyncio.to_thread(question.requests, loaded)
+            asked = await asyncio.to_thread(ask)
+            questions = [asked] if isinstance(asked, Question) else asked
+            made = [await asyncio.to_thread(question.requests, loaded) for question in questions]
         except Exception as error:
             raise as_api_error(error) from error
-        readers = [question.reader(loaded, request.prompt_ids) for request in requests]
-        async with Answer(state, requests, readers) as answer:
+        requests = [request for one in made for request in one]
+        readers = [
+            question.reader(loaded, request.prompt_ids)
+            for question, one in zip(questions, made, strict=True)
+            for request in one
+        ]
+        async with Answer(state, requests, readers, len(made[0])) as answer:
             yield answer
 
 

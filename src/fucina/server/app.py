@@ -12,82 +12,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from fucina.server.endpoint import Endpoint
-from fucina.server.failures import ApiError
+from fucina.server.failures import REQUEST_ID, ApiError
 from fucina.server.guard import Guard, dialect_of
-from fucina.server.routes import chat, messages, page, plain, responses
+from fucina.server.paths import ENDPOINTS
 from fucina.server.state import ServerState
-from fucina.server.wire.chat import ChatRequest
-from fucina.server.wire.errors import ANTHROPIC, OPENAI
-from fucina.server.wire.messages import CountReply, CountRequest, MessagesRequest
-from fucina.server.wire.messages_reply import MessageReply
-from fucina.server.wire.responses import ResponsesRequest
-from fucina.server.wire.responses_reply import ResponseReply
 
 _LOG = logging.getLogger("fucina.server")
-
-ENDPOINTS = (
-    Endpoint(
-        path="/v1/chat/completions",
-        method="POST",
-        summary="Answer a conversation (OpenAI)",
-        dialect=OPENAI,
-        work=chat.chat,
-        body=ChatRequest,
-        stream="text/event-stream",
-    ),
-    Endpoint(
-        path="/v1/responses",
-        method="POST",
-        summary="Answer items (OpenAI)",
-        dialect=OPENAI,
-        work=responses.responses,
-        body=ResponsesRequest,
-        reply=ResponseReply,
-        stream="text/event-stream",
-    ),
-    Endpoint(
-        path="/v1/messages",
-        method="POST",
-        summary="Answer a conversation (Anthropic)",
-        dialect=ANTHROPIC,
-        work=messages.messages,
-        body=MessagesRequest,
-        reply=MessageReply,
-        stream="text/event-stream",
-    ),
-    Endpoint(
-        path="/v1/messages/count_tokens",
-        method="POST",
-        summary="Count the tokens of a conversation (Anthropic)",
-        dialect=ANTHROPIC,
-        work=messages.count_tokens,
-        body=CountRequest,
-        reply=CountReply,
-    ),
-    Endpoint(path="/v1/models", method="GET", summary="List the model (OpenAI)", dialect=OPENAI, work=plain.models),
-    Endpoint(
-        path="/v1/models/{model:path}", method="GET", summary="Tell of a model", dialect=OPENAI, work=plain.one_model
-    ),
-    Endpoint(
-        path="/health",
-        method="GET",
-        summary="Whether answers can be had",
-        dialect=OPENAI,
-        work=plain.health,
-        is_open=True,
-    ),
-    Endpoint(path="/live", method="GET", summary="Whether it runs", dialect=OPENAI, work=plain.alive, is_open=True),
-    Endpoint(
-        path="/metrics",
-        method="GET",
-        summary="Numbers for Prometheus",
-        dialect=OPENAI,
-        work=plain.metrics,
-        media_type="text/plain",
-    ),
-    *page.ENDPOINTS,
-)
 
 
 def make_app(state: ServerState, lifespan: Lifespan[Starlette] | None = None) -> ASGIApp:
@@ -105,7 +35,9 @@ async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path
     message = f"{request.method} {path}: {error.detail}; /docs lists what there is"
-    return dialect_of(path).refuse(ApiError(error.status_code, message, code="not_found"))
+    refusal = dialect_of(path).refuse(ApiError(error.status_code, message, code="not_found"))
+    refusal.headers.update(error.headers or {})  # of 405: the methods that there are
+    return refusal
 
 
 class _Record:
@@ -122,7 +54,7 @@ class _Record:
             return
         self._n += 1
         request_id = f"req-{self._n}"
-        scope.setdefault("state", {})["id"] = request_id
+        REQUEST_ID.set(request_id)
         status, began = 499, time.perf_counter()
 
         async def watch(message: Message) -> None:

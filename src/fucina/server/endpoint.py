@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,14 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from fucina.server.bodies import read_body
 from fucina.server.failures import ApiError, as_api_error
 from fucina.server.state import ServerState
 from fucina.server.stream import unless_gone
-
-_LOG = logging.getLogger("fucina.server")
-
-# Bodies from so many bytes on are read beside the event loop.
-_LARGE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +29,8 @@ class Dialect:
     def refuse(self, error: ApiError) -> Response:
         """The whole response of a request that gets no answer."""
         headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+        if error.status == 408:  # what is still to come of the request is not waited for
+            headers["connection"] = "close"
         return json_response(self.failure(error), status=error.status, headers=headers)
 
 
@@ -56,6 +52,8 @@ class Call:
 class Endpoint:
     """One path and method. `body` and `reply` are their types, `stream` the media type where answers can grow.
 
+    `example` is a body that shows what it is for; `is_answer` tells whether it waits for the model to
+    compute, `needs_model` whether it is of no use before the model is loaded.
     `work` answers while the client waits, and is given up when he leaves.
     """
 
@@ -68,6 +66,9 @@ class Endpoint:
     reply: type[BaseModel] | None = None
     stream: str | None = None
     media_type: str = "application/json"
+    example: Mapping[str, Any] | None = field(default=None, hash=False)
+    is_answer: bool = False
+    needs_model: bool = True
     is_open: bool = field(default=False)  # to those without a key
 
     def handler(self, state: ServerState) -> Callable[[Request], Awaitable[Response]]:
@@ -75,7 +76,7 @@ class Endpoint:
 
         async def handle(request: Request) -> Response:
             try:
-                body = None if self.body is None else await _read(request, self.body)
+                body = None if self.body is None else await read_body(request, self.body, state.options.stall_s)
                 call = Call(state, request, body, getattr(request.state, "tenant", ""))
                 return await unless_gone(self._work(call), request.receive)
             except ClientDisconnect:
@@ -83,27 +84,12 @@ class Endpoint:
             except HTTPException as error:
                 return self.dialect.refuse(ApiError(error.status_code, error.detail))
             except Exception as error:
-                failure = as_api_error(error)
-                if failure.status == 500:
-                    _LOG.exception("request %s failed", getattr(request.state, "id", "?"))
-                return self.dialect.refuse(failure)
+                return self.dialect.refuse(as_api_error(error))
 
         return handle
 
     async def _work(self, call: Call) -> Response:
         return await self.work(call)
-
-
-async def _read(request: Request, body: type[BaseModel]) -> BaseModel:
-    """Read and check a body. Raises ApiError, ValidationError and ClientDisconnect."""
-    content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if content_type != "application/json":
-        # what a page elsewhere can send without asking first (a form, plain text) is no request of a client's
-        raise ApiError(415, f"content-type '{content_type}': send application/json", code="unsupported_media_type")
-    data = await request.body()
-    if len(data) < _LARGE:
-        return body.model_validate_json(data)
-    return await asyncio.to_thread(body.model_validate_json, data)
 
 
 def json_response(content: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:

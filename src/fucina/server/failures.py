@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from contextvars import ContextVar
+
 from pydantic import ValidationError
 
 from fucina.errors import (
@@ -14,6 +17,13 @@ from fucina.errors import (
     FucinaError,
     TemplateError,
 )
+
+_LOG = logging.getLogger("fucina.server")
+
+#: The id of the request that is being answered, as its response has it in `x-request-id`.
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="?")
+# pydantic writes down all of them to tell the first: a minute for a million.
+_MOST_ERRORS = 1000
 
 
 class ApiError(Exception):
@@ -33,7 +43,7 @@ class ApiError(Exception):
 
 
 def as_api_error(error: BaseException) -> ApiError:
-    """What HTTP says of a failure. What nobody foresaw is told as such, without its details."""
+    """What HTTP says of a failure. What nobody foresaw is told as such, and logged."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ValidationError):
@@ -56,11 +66,14 @@ def as_api_error(error: BaseException) -> ApiError:
         )
     if isinstance(error, FucinaError):
         return ApiError(400, str(error), code="refused")
+    _LOG.error("request %s failed", REQUEST_ID.get(), exc_info=error)
     return ApiError(500, "this is a bug in the server: its log has the details", code="internal_error")
 
 
 def invalid(error: ValidationError) -> ApiError:
     """The first thing that is wrong with a body."""
+    if error.error_count() > _MOST_ERRORS:
+        return ApiError(400, f"{error.error_count()} things are wrong with the body", code="invalid_value")
     first = error.errors(include_url=False, include_input=False)[0]
     param = field_path(first["loc"]) or None
     kind = first["type"]

@@ -87,14 +87,14 @@ def _grammar(grammar: TypedGrammar | str) -> Constraint:
 
 def _lark_of(gbnf: str) -> str:
     """Lark for llama.cpp's notation of grammars; what is Lark already stays as it is. Raises ApiError."""
-    from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
+    from llguidance.gbnf_to_lark import any_to_lark
 
     if len(gbnf) > MAX_LARK_CHARACTERS:
         message = f"a grammar of {len(gbnf)} characters: at most {MAX_LARK_CHARACTERS} are taken"
         raise ApiError(400, message, code="invalid_constraint", param="grammar")
     try:
         lark: str = any_to_lark(gbnf)
-    except (GbnfToLarkError, RecursionError, ValueError, IndexError) as error:
+    except Exception as error:  # the converter raises all sorts of them, Exception itself among them
         raise ApiError(400, f"the grammar is no GBNF: {error}", code="invalid_constraint", param="grammar") from error
     # the converter's first line sets options of the engine, which requests may not
     return "\n".join(line for line in lark.splitlines() if not line.startswith("%llguidance"))

@@ -1,31 +1,49 @@
 """From options to a server that runs until it is told to end.
 
 It listens at once and says 503 until the model is there, so that whoever watches it sees it come. When it is told to
-end it takes nothing new, lets answers finish for a while, and closes the model, which stores what it keeps on disk.
+end it takes nothing new, lets answers finish for a while, cuts off what is left with an error, and closes the model,
+which stores what it keeps on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from math import ceil
 from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
 
+from fucina.errors import Closed
 from fucina.server.app import make_app
+from fucina.server.listening import address_of, listen
 from fucina.server.options import ServerOptions
+from fucina.server.protocol import http_protocol
 from fucina.server.state import Loaded, ServerState
+
+_LOG = logging.getLogger("fucina.server")
+
+#: What answers that were cut off have to tell so; then whoever does not read is left alone.
+_FAREWELL_S = 5
+#: The exit code of who was interrupted twice.
+_INTERRUPTED = 130
 
 
 def serve(options: ServerOptions, load: Callable[[], Loaded], announce: Callable[[Loaded, str], None]) -> None:
     """Serve until SIGINT or SIGTERM. `announce` is told the address once answers can be had.
 
-    Raises what `load` raises, and OSError where the address cannot be had.
+    A second SIGINT ends the process at once: nothing on the disk needs a farewell.
+    Raises what `load` raises, and ConfigError where the address cannot be had.
     """
+    listeners = listen(options.host, options.port)
     state = ServerState(options)
-    server = _Server(state)
+    server = _Server(state, listeners)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -52,30 +70,54 @@ async def _close(state: ServerState, loading: asyncio.Future[Loaded]) -> None:
 class _Server(uvicorn.Server):
     """uvicorn, which also tells the state that the end is near."""
 
-    def __init__(self, state: ServerState) -> None:
-        self._state = state
+    def __init__(self, state: ServerState, listeners: list[socket.socket]) -> None:
+        self._state, self._listeners = state, listeners
+        self._address = address_of(listeners[0])
 
     def run_app(self, lifespan: Callable[[Starlette], object]) -> None:
         """Serve the application."""
-        options = self._state.options
         config = uvicorn.Config(
             make_app(self._state, lifespan),  # type: ignore[arg-type]
-            host=options.host,
-            port=options.port,
+            http=http_protocol(),
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
             date_header=False,
             lifespan="on",
-            timeout_graceful_shutdown=round(options.drain_s),
+            timeout_graceful_shutdown=ceil(self._state.options.drain_s) + _FAREWELL_S,
         )
         super().__init__(config)
-        self.run()
+        self.run(self._listeners)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take nothing new from now on."""
+        """Take nothing new from now on; who is interrupted again ends at once.
+
+        uvicorn would raise the signal again in the end, and the exit code would tell of a failure.
+        """
+        del frame
+        if self._state.draining and sig == signal.SIGINT:
+            os._exit(_INTERRUPTED)  # a pass that computes waits for nobody
         self._state.draining = True
-        super().handle_exit(sig, frame)
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let answers finish for as long as they may, then cut them off."""
+        if self._state.draining:
+            _LOG.info("ending: %d answers run or wait", self._state.n_live)
+        cutting = asyncio.ensure_future(self._cut())
+        await super().shutdown(sockets)
+        cutting.cancel()
+        if self._state.draining:
+            _LOG.info("ended")
+
+    async def _cut(self) -> None:
+        """End every answer with an error once the time is up."""
+        drain_s, loaded = self._state.options.drain_s, self._state.loaded
+        await asyncio.sleep(drain_s)
+        if loaded is not None:
+            _LOG.warning("cutting off %d answers after %g s", self._state.n_live, drain_s)
+            await asyncio.to_thread(loaded.service.close, Closed("the server ended before the answer did"))
 
     def loaded(self, loading: asyncio.Future[Loaded], announce: Callable[[Loaded, str], None]) -> None:
         """The model is there, or will never be."""
@@ -87,12 +129,4 @@ class _Server(uvicorn.Server):
         loaded = loading.result()
         self._state.ready(loaded)
         if not self.should_exit:
-            announce(loaded, self.address())
-
-    def address(self) -> str:
-        """Where it listens."""
-        for listener in self.servers:
-            for socket in listener.sockets:
-                host, port = socket.getsockname()[:2]
-                return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        return ""
+            announce(loaded, self._address)

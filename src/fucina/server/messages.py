@@ -15,6 +15,7 @@ from fucina.server.wire.chat import (
     OtherPart,
     RefusalPart,
     TextPart,
+    ToolDefinition,
     ToolMessage,
 )
 
@@ -60,7 +61,17 @@ def _text(content: str | Sequence[TextPart | RefusalPart | OtherPart] | None, i:
 
 def tool_use(body: ChatRequest) -> ToolUse:
     """What a request says of tools. Raises ConfigError."""
-    tools = tuple(
+    choice = body.tool_choice
+    if isinstance(choice, NamedChoice):
+        chosen = ToolChoice.named(choice.function.name)
+    else:
+        chosen = ToolChoice(choice if choice is not None else "auto")
+    return ToolUse(tools_of(body.tools), chosen, body.parallel_tool_calls is not False)
+
+
+def tools_of(definitions: Sequence[ToolDefinition] | None) -> tuple[Tool, ...]:
+    """The tools that a request offers. Raises ConfigError."""
+    return tuple(
         Tool(
             tool.function.name,
             tool.function.description,
@@ -68,11 +79,5 @@ def tool_use(body: ChatRequest) -> ToolUse:
             bool(tool.function.strict),
             path=f"tools[{i}].function",
         )
-        for i, tool in enumerate(body.tools or ())
+        for i, tool in enumerate(definitions or ())
     )
-    choice = body.tool_choice
-    if isinstance(choice, NamedChoice):
-        chosen = ToolChoice.named(choice.function.name)
-    else:
-        chosen = ToolChoice(choice if choice is not None else "auto")
-    return ToolUse(tools, chosen, body.parallel_tool_calls is not False)

@@ -20,7 +20,7 @@ class ServerOptions:
     parallel         requests that run together.
     max_body         bytes of a request at most.
     deadline_s       seconds after which an answer that has not ended is cut off.
-    stall_s          seconds after which an answer that nobody reads is given up.
+    stall_s          seconds after which an answer that nobody reads is given up, and a request that does not come.
     drain_s          seconds that running answers have when the server is to end.
     defaults         how to choose tokens where a request does not say.
     """

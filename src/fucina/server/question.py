@@ -81,10 +81,9 @@ class Question:
         return None if calls is None else ("tools", calls)
 
     def _chat_ids(self, loaded: Loaded) -> list[int]:
-        manners = loaded.manners
-        messages, tools = manners.format.messages(self.messages, self.tools.offered)
-        switches = manners.switches.variables(effort=self.effort, enable_thinking=self.thinking)
-        return loaded.model.speech.chat_ids(messages, tools=tools, **switches)
+        offered = self.tools.offered
+        messages, told = loaded.manners.prompt(self.messages, offered, effort=self.effort, thinking=self.thinking)
+        return loaded.model.speech.chat_ids(messages, **told)
 
     def _request(self, model: Model, prompt: Prompt, i: int, constraint: Constraint | None) -> Request:
         return model.request(

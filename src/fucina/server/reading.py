@@ -11,8 +11,8 @@ from fucina.server.deltas import Delta, ReasoningDelta, TextDelta
 from fucina.server.reasoning import ReasoningSplitter
 from fucina.server.tools.parser import CallParser
 
-# What JSON has for a probability of nothing.
-_LEAST_LOGPROB = -9999.0
+#: What JSON has for a probability of nothing.
+LEAST_LOGPROB = -9999.0
 
 
 class ChoiceReader:
@@ -67,7 +67,7 @@ class TokenTexts:
 
     def text(self, token: int) -> str:
         """The text of a token alone; half a character is shown as one that cannot be."""
-        return self._raw(token).decode("utf-8", "replace")
+        return self.raw(token).decode("utf-8", "replace")
 
     def entry(self, event: TokenEvent) -> dict[str, Any]:
         """A token with its log-probability, and the likeliest ones in its place."""
@@ -76,11 +76,12 @@ class TokenTexts:
         return entry
 
     def _one(self, token: int, logprob: float) -> dict[str, Any]:
-        raw = self._raw(token)
+        raw = self.raw(token)
         text = raw.decode("utf-8", "replace")
-        return {"token": text, "logprob": max(logprob, _LEAST_LOGPROB), "bytes": list(raw)}
+        return {"token": text, "logprob": max(logprob, LEAST_LOGPROB), "bytes": list(raw)}
 
-    def _raw(self, token: int) -> bytes:
+    def raw(self, token: int) -> bytes:
+        """The bytes of a token; none where it stands for no text."""
         return self._bytes[token] if 0 <= token < len(self._bytes) else b""
 
 

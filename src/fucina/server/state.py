@@ -15,6 +15,7 @@ from fucina.server.failures import ApiError
 from fucina.server.manners import Manners
 from fucina.server.metrics import Metrics
 from fucina.server.options import ServerOptions
+from fucina.server.reading import TokenTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,10 @@ class Loaded:
     facts: ModelFacts
     manners: Manners
     created: int = field(default_factory=lambda: int(time.time()))
+    texts: TokenTexts = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "texts", TokenTexts(self.model))  # of the whole vocabulary, which takes its time
 
     @property
     def name(self) -> str:
@@ -83,8 +88,14 @@ class ServerState:
 
     @contextmanager
     def place(self, n: int = 1) -> Iterator[None]:
-        """Room for `n` answers, to be held until they have ended. Raises ApiError: 429 where too many wait already."""
+        """Room for `n` answers, to be held until they have ended.
+
+        Raises ApiError: 429 where too many wait already, 400 for more than there can ever be.
+        """
         most = self.options.parallel + self.options.queue
+        if n > most:
+            message = f"this asks for {n} answers at once, and {most} is the most that this server takes"
+            raise ApiError(400, message, code="invalid_value", param="n")
         if self.n_live + n > most:
             waiting = max(self.n_live - self.options.parallel, 0) + n
             seconds = min(max(round(self._recent_s * waiting / self.options.parallel), 1), 60)

@@ -45,7 +45,9 @@ class ScriptedModel:
         kv_blocks: int | None = None,
         script: Script | None = None,
         pooling: Pooling | None = None,
+        can_rewind: bool = True,
     ) -> None:
+        self.family, self.can_rewind = "scripted", can_rewind
         self.vocab, self.context_length, self.max_rows, self.script = vocab, context_length, max_rows, script
         self.d_model, self.pooling = 8, pooling
         # one head of width 1 in f16: a key and a value of 16 bits for each position, the two halves of its token

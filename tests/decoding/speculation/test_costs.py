@@ -52,29 +52,59 @@ def test_the_best_length_weighs_expected_tokens_against_their_price() -> None:
     # one in ten: 1.1 / 1.1, 1.11 / 1.2
     assert TABLE.best_length(0.05, 16) == 0
     assert TABLE.best_length(0.9, 0) == 0
-    # in a crowd every row costs its share, so that only sure drafts would pay, and no more than they cost
-    assert TABLE.best_length(0.7, 16, n_rows=9) == 0
+
+
+def test_a_pass_that_several_share_must_promise_more() -> None:
+    # a row in a pass of three: (cost(11) - cost(3)) / 8 = 3.8 / 8, in plain steps worth 1.2 / 3 each
+    dear = StepCosts(TABLE)
+    assert TABLE.row_price(3) == pytest.approx(3.8 / 8 / 0.4)
+    assert [dear.best_length(0.99, 16, n_rows=n) for n in (2, 3, 5, 9)] == [0, 0, 0, 0]
+    assert not dear.may_pay(16, 3)
+    assert dear.may_pay(16, 1)
+    # drafts right 19 times of 20: 1.95 / 1.25 - 1, (2.8525 / 1.25 - 1) / 2, (3.709875 / 1.25 - 1) / 3 and less
+    for price, pays in ((0.655, True), (0.657, False)):
+        assert StepCosts(CostTable([(1, 1.0), (2, 2.0), (18, 2.0 + 16 * price)])).may_pay(3, 2) is pays
+    # a row costs 2 * 0.1 / 1.1 = 0.18 of a step: 1.95 / 1.18, 2.85 / 1.36, 3.71 / 1.55, ... 10 drafts give most
+    cheap = StepCosts(CostTable([(1, 1.0), (101, 11.0)]))
+    assert cheap.may_pay(16, 2)
+    gains = [sum(0.9453125**i for i in range(k + 1)) / (1 + 0.1875 * k) for k in range(17)]  # in 64ths and 128ths
+    assert cheap.best_length(0.95, 16, n_rows=2) == gains.index(max(gains))
+    # 1.3 tokens for 1.18 steps would do for one alone, but not here
+    assert cheap.best_length(0.3, 1, n_rows=1) == 1
+    assert cheap.best_length(0.3, 1, n_rows=2) == 0
+
+
+def test_a_sequence_alone_goes_by_the_table_whatever_crowds_took() -> None:
+    costs, alone = StepCosts(TABLE), StepCosts(TABLE)
+    for _ in range(20):
+        costs.record_plain(0.5, n_rows=4)
+        costs.record_verify(3, 9.0, n_rows=4)
+    for p in (0.1, 0.5, 0.9):
+        assert costs.best_length(p, 16) == alone.best_length(p, 16) == TABLE.best_length(p, 16)
+    assert (costs.scale, costs.plain_s, costs.verify_cost(4)) == (1.0, 0.0, alone.verify_cost(4))
+    assert costs.verify_cost(1, n_rows=4) == 5.0
+    assert costs.verify_cost(1, n_rows=3) == alone.verify_cost(1, n_rows=3)  # each size of a crowd has its own
 
 
 def test_the_scale_follows_the_clock_slowly_and_within_limits() -> None:
     costs = StepCosts(TABLE)
-    costs.record_verify(3, 9.0)  # nothing to compare with yet
+    costs.record_verify(2, 9.0)  # nothing to compare with yet
     assert costs.scale == 1.0
     costs.record_plain(0.010)
     assert costs.plain_s == 0.010
     for _ in range(3):
-        costs.record_verify(3, 0.024)  # twice what the table says
+        costs.record_verify(2, 0.024)  # twice what the table says
         assert costs.scale == 1.0  # a few timings are needed
-    costs.record_verify(3, 0.024)
+    costs.record_verify(2, 0.024)
     assert costs.scale == pytest.approx(0.2 * 2 + 0.8 * 1)
-    costs.record_verify(3, 0.024)
+    costs.record_verify(2, 0.024)
     assert costs.scale == pytest.approx(0.2 * 2 + 0.8 * 1.2)
     assert costs.verify_cost(2) == pytest.approx(costs.scale * 1.2)
     for _ in range(100):
-        costs.record_verify(3, 1e9)
+        costs.record_verify(2, 1e9)
     assert costs.scale == pytest.approx(4.0)
     for _ in range(100):
-        costs.record_verify(9, 0.0)
+        costs.record_verify(8, 0.0)
     assert costs.scale == pytest.approx(0.25)  # the pass counts as a plain step, a quarter of what nine rows take
     assert costs.verify_cost(2) == 1.0  # never less than the step it replaces
 
@@ -106,7 +136,7 @@ def test_a_clock_with_stalls_does_not_close_a_winning_gate(seed: int) -> None:
             costs.record_plain(seconds(0.010))
             continue
         assert gate.allows()
-        costs.record_verify(5, seconds(0.020))
+        costs.record_verify(4, seconds(0.020))
         n_accepted = rng.choice([1, 2, 2, 2, 3])  # 3 tokens for 2 steps
         gate.record(Verify(n_accepted + 1, n_accepted, 4, costs.verify_cost(4)))
         assert gate.state == "on"

@@ -17,48 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from fucina.core.shapes import KV_BLOCK
 from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
 from fucina.storage.kv.pool import KvPool
-from fucina.storage.kv.prefix import FoundBlock, PrefixCache, StoredBlock
+from fucina.storage.kv.prefix import PrefixCache
 from fucina.storage.kv.sequence import KvSequence
+from fucina.testing.memory_store import MemoryStore
 
 GEOMETRY = KvGeometry((LayerGeometry(kv_heads=1, d_head=2),))
 SLOT_BYTES = 4
-
-
-class Kept:
-    """A store in memory, which may refuse to give back."""
-
-    seconds_to_fetch: float | None = None
-
-    def __init__(self, pool: KvPool, *, gives: bool = True) -> None:
-        self.pool, self.gives = pool, gives
-        self.blocks: dict[bytes, tuple[StoredBlock, bytes]] = {}
-        self.n_fetched = 0
-
-    def keep(self, stored: StoredBlock) -> None:
-        size = GEOMETRY.block_bytes
-        content = self.pool.memory[stored.block * size : (stored.block + 1) * size]
-        self.blocks.setdefault(stored.name, (stored, content))
-
-    def find(self, parent: bytes, ids: Sequence[int]) -> FoundBlock | None:
-        known = [stored for stored, _ in self.blocks.values() if stored.parent == parent]
-        best = max(known, key=lambda stored: common(stored.tokens, ids), default=None)
-        n_common = 0 if best is None else common(best.tokens, ids)
-        return FoundBlock(best.name, best.tokens, n_common) if best is not None and n_common else None
-
-    def fetch(self, name: bytes, tokens: Sequence[int], block: int) -> bool:
-        assert self.blocks[name][0].tokens == tokens
-        size = GEOMETRY.block_bytes
-        if not self.gives:  # it found out half way
-            self.pool.memory[block * size : block * size + 8] = bytes(8)
-            return False
-        self.pool.memory[block * size : (block + 1) * size] = self.blocks[name][1]
-        self.n_fetched += 1
-        return True
-
-    def be_patient(self, seconds: float) -> None: ...
-
-    def close(self) -> bool:
-        return True
 
 
 def expected_number(ids: Sequence[int], position: int, salt: str) -> int:
@@ -98,7 +62,7 @@ class Prompts(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = KvPool(GEOMETRY, 40)
-        self.store = Kept(self.pool)
+        self.store = MemoryStore(self.pool)
         self.cache = PrefixCache(self.pool, b"model", self.store)
         self.said: dict[str, list[list[int]]] = {"": [], "other": []}
         self.held: list[KvSequence] = []
@@ -136,15 +100,13 @@ class Prompts(RuleBasedStateMachine):
 
     @rule(n=st.integers(1, 5))
     def reclaim(self, n: int) -> None:
-        before = self.cache.n_reclaimable
-        assert self.cache.reclaim(n) <= before
+        n_free, n_kept = self.pool.n_free, self.cache.n_blocks
+        assert self.cache.reclaim(n) == n_kept - self.cache.n_blocks
+        assert self.pool.n_free == n_free, "what can be given back counts as free"
 
     @invariant()
     def blocks_add_up(self) -> None:
         in_use = {block for kv in self.held for block in kv.blocks}
-        # a held block may be kept no longer, for a longer one took its place
-        kept = {node.block for node in self.cache._nodes.values()}
-        assert self.cache.n_reclaimable == len(kept - in_use)
         assert self.pool.n_free == self.pool.capacity - len(in_use)
 
 
@@ -183,7 +145,7 @@ def test_what_was_used_last_stays() -> None:
 
 def test_blocks_leave_from_the_end_of_a_branch() -> None:
     pool = KvPool(GEOMETRY, 8)
-    store = Kept(pool)
+    store = MemoryStore(pool)
     cache = PrefixCache(pool, store=store)
     ids = list(range(4 * KV_BLOCK))
     say(cache, pool, ids)
@@ -213,7 +175,7 @@ def test_clearing_gives_every_block_back() -> None:
 
 def test_closing_stores_everything_parents_first() -> None:
     pool = KvPool(GEOMETRY, 16)
-    store = Kept(pool)
+    store = MemoryStore(pool)
     cache = PrefixCache(pool, store=store)
     say(cache, pool, list(range(300)))
     say(cache, pool, [*range(100), *range(100)])
@@ -230,7 +192,7 @@ def test_closing_stores_everything_parents_first() -> None:
 
 def test_what_was_stored_is_found_by_another_cache() -> None:
     pool = KvPool(GEOMETRY, 16)
-    store = Kept(pool)
+    store = MemoryStore(pool)
     cache = PrefixCache(pool, store=store)
     ids = list(range(300))
     say(cache, pool, ids)
@@ -243,7 +205,7 @@ def test_what_was_stored_is_found_by_another_cache() -> None:
 
 def test_a_block_is_fetched_only_where_that_is_faster() -> None:
     pool = KvPool(GEOMETRY, 16)
-    store = Kept(pool)
+    store = MemoryStore(pool)
     cache = PrefixCache(pool, store=store)
     ids = list(range(150))
     say(cache, pool, ids)
@@ -251,3 +213,38 @@ def test_a_block_is_fetched_only_where_that_is_faster() -> None:
     again = PrefixCache(pool, store=store)
     again.token_s, store.seconds_to_fetch = 0.001, 0.05  # worth it from 50 tokens on, and the last block has 22
     assert say(again, pool, [*ids, 1]) == 128
+
+
+def test_a_prefix_is_fetched_in_portions() -> None:
+    pool = KvPool(GEOMETRY, 16)
+    store = MemoryStore(pool)
+    ids = list(range(300))
+    cache = PrefixCache(pool, store=store)
+    say(cache, pool, ids)
+    cache.close()
+    cache = PrefixCache(pool, store=store)
+    kv = KvSequence(pool)
+    lengths = []
+    while not cache.extend(kv, ids, 299, until=0.0):
+        lengths.append(kv.length)
+    assert lengths == [64, 128, 192, 256]  # one at a time, for the time is always up
+    assert numbers(kv) == [expected_number(ids, position, "") for position in range(299)]
+    assert store.n_fetched == 5
+    kv.close()
+    assert pool.n_free == 16
+
+
+def test_a_prefix_that_is_forgotten_between_portions_ends_where_it_is() -> None:
+    pool = KvPool(GEOMETRY, 16)
+    store = MemoryStore(pool)
+    ids = list(range(300))
+    cache = PrefixCache(pool, store=store)
+    say(cache, pool, ids)
+    cache.close()
+    cache = PrefixCache(pool, store=store)
+    kv = KvSequence(pool)
+    assert not cache.extend(kv, ids, 299, until=0.0)
+    cache.clear()
+    assert cache.extend(kv, ids, 299, until=0.0)
+    assert numbers(kv) == [expected_number(ids, position, "") for position in range(64)]
+    kv.close()

@@ -13,15 +13,38 @@ GateState = Literal["on", "off", "probing"]
 
 
 class Verify(NamedTuple):
-    """One verify: tokens committed, drafts accepted and tried, and its cost in plain steps."""
+    """One verify: tokens committed, drafts accepted and tried, and its cost in plain steps. Or a sum of several."""
 
-    committed: int
-    accepted: int
-    drafted: int
+    committed: float
+    accepted: float
+    drafted: float
     cost: float
 
 
 _NOTHING = Verify(0, 0, 0, 0.0)
+# What a verify leaves of the memory of those before it.
+_FADE = 0.9
+
+
+class GateMemory:
+    """What the latest verifies of all gates of one model gave and cost: a new gate begins with their mean.
+
+    It counts as one verify. After many losses a gate so begins with a small budget, and two verifies of its own may
+    close it; one gain outweighs it. After many gains the first guesses that are wrong do not close it.
+    """
+
+    def __init__(self) -> None:
+        self._n = 0.0
+        self._sums = _NOTHING
+
+    def record(self, verify: Verify) -> None:
+        """Take note of a verify."""
+        self._n = self._n * _FADE + 1.0
+        self._sums = Verify(*[old * _FADE + new for old, new in zip(self._sums, verify, strict=True)])
+
+    def opening(self) -> Verify | None:
+        """What stands in a new gate's window; None while nothing is known."""
+        return Verify(*[each / self._n for each in self._sums]) if self._n else None
 
 
 class CostGate:
@@ -30,10 +53,13 @@ class CostGate:
     Tokens per step alone would not do: eight drafts that give 1.6 tokens look like a gain and cost three steps.
     """
 
-    def __init__(self, options: SpeculationOptions) -> None:
-        self._options = options
-        self._window: deque[Verify] = deque()
-        self._sums = _NOTHING  # of the window; kept, since they are asked for at every step
+    def __init__(self, options: SpeculationOptions, memory: GateMemory | None = None) -> None:
+        """`memory` is told of every verify, and is what the window begins with."""
+        self._options, self._memory = options, memory
+        opening = memory.opening() if memory is not None else None
+        self._n_own = 0  # verifies in the window that are this sequence's
+        self._window: deque[Verify] = deque([] if opening is None else [opening])
+        self._sums = opening or _NOTHING  # of the window; kept, since they are asked for at every step
         self.state: GateState = "on"
         self._backoff = options.reprobe_after
         self._n_off = self._n_probes_left = 0
@@ -41,7 +67,7 @@ class CostGate:
     @property
     def estimated_speedup(self) -> float | None:
         """Committed tokens per cost over the last verifies; None while there are too few to judge."""
-        if len(self._window) < 2 or self._sums.drafted < self._options.min_window_drafted:
+        if self._n_own < 2 or self._sums.drafted < self._options.min_window_drafted:
             return None
         return self._sums.committed / self._sums.cost
 
@@ -66,7 +92,10 @@ class CostGate:
 
     def record(self, verify: Verify) -> None:
         """Take note of a verify, and decide."""
+        if self._memory is not None:
+            self._memory.record(verify)
         self._window.append(verify)
+        self._n_own = min(self._n_own + 1, self._options.rate_window)
         old = self._window.popleft() if len(self._window) > self._options.rate_window else _NOTHING
         self._sums = Verify(
             self._sums.committed + verify.committed - old.committed,
@@ -95,6 +124,7 @@ class CostGate:
 
     def _clear(self) -> None:
         self._window.clear()
+        self._n_own = 0
         self._sums = _NOTHING
 
     def _close(self, backoff: int) -> None:

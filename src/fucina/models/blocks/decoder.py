@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ from fucina.ops.seam import AttentionSpec, BoundOp, ExpertReader, Gate, Ops, Pro
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+#: Told how many layers are bound, and how many there are.
+LayerProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,11 @@ def room_width(shape: DecoderShape) -> int:
 
 
 def bind_decoder(
-    shape: DecoderShape, weights: DecoderWeights, ops: Ops, pilot: ExpertReader | None = None
+    shape: DecoderShape,
+    weights: DecoderWeights,
+    ops: Ops,
+    progress: LayerProgress | None = None,
+    pilot: ExpertReader | None = None,
 ) -> BoundDecoder:
     """Bind every op once, over buffers that all layers share. `ops` has its pool already.
 
@@ -72,6 +80,8 @@ def bind_decoder(
         tape += _bind_attention(shape, layer, layer_weights, ops, slabs)
         *first, last = _bind_feed_forward(shape, layer, layer_weights, ops, slabs)
         tape += [*first, *_bind_pilot(shape, layer + 1, weights, slabs, pilot), last]
+        if progress is not None:
+            progress(layer + 1, len(weights.layers))
     head = ops.head("head", slabs["x"], weights.output_norm, weights.head, slabs["logits"])
     last_norm = ops.add_norm("output_norm", slabs["hidden"], slabs["x"], weights.output_norm)
     return BoundDecoder((*tape, head), slabs["logits"], (*tape, last_norm), slabs["hidden"])

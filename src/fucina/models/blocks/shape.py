@@ -43,6 +43,7 @@ class LayerShape:
 class DecoderShape:
     """A family's file, understood: enough to take its tensors and to bind its tape.
 
+    `can_rewind`: the cache may be cut back to any length, for a position's entries depend on nothing behind it.
     With `experts`, every layer's feed forward is a mixture of them, and `d_ff` of the dimensions is not used.
     """
 
@@ -56,6 +57,7 @@ class DecoderShape:
     qkv_bias_required: bool = False
     qk_norm: bool = False
     post_norms: bool = False
+    can_rewind: bool = True
     experts: ExpertsShape | None = None
 
 

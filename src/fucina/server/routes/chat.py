@@ -17,7 +17,7 @@ from fucina.server.endpoint import Call, json_response
 from fucina.server.forms import wanted_form
 from fucina.server.messages import chat_messages, tool_use
 from fucina.server.question import Question
-from fucina.server.reading import TokenTexts, finish_reason, token_details
+from fucina.server.reading import finish_reason, token_details
 from fucina.server.sse import COMMENT, DONE, event_stream, frame
 from fucina.server.state import Loaded
 from fucina.server.wire.chat import ChatRequest, Prediction
@@ -68,16 +68,16 @@ async def _chunks(call: Call, writer: _Writer, ask: partial[Question]) -> AsyncG
     """The answer as server-sent events."""
     body: ChatRequest = call.body
     n = body.n or 1
-    ends: list[FinishEvent] = []
+    ends: dict[int, FinishEvent] = {}
     async with answering(call.state, n, ask) as answer:
         opening = b"".join(frame(writer.chunk(i, {"role": "assistant", "content": ""})) for i in range(n))
         async for steps in answer.steps():
             yield opening + (b"".join(frame(chunk) for step in steps for chunk in writer.chunks(step)) or COMMENT)
             opening = b""
-            ends += [step.event for step in steps if isinstance(step.event, FinishEvent)]
+            ends |= {step.choice: step.event for step in steps if isinstance(step.event, FinishEvent)}
         n_reasoning = answer.n_reasoning
     if body.stream_options is not None and body.stream_options.include_usage:
-        yield frame(writer.usage_chunk(ends, n_reasoning))
+        yield frame(writer.usage_chunk([ends[choice] for choice in sorted(ends)], n_reasoning))
     yield DONE
 
 
@@ -85,7 +85,7 @@ class _Writer:
     """Writes one answer down, as a whole or in chunks."""
 
     def __init__(self, body: ChatRequest, loaded: Loaded) -> None:
-        self._texts = TokenTexts(loaded.model)
+        self._texts = loaded.texts
         self._wants_logprobs, self._wants_details = bool(body.logprobs), bool(body.token_details)
         self._has_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         self._head = {

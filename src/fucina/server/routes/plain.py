@@ -1,4 +1,4 @@
-"""Paths that ask for no answer of the model: health, models, metrics, tokens and templates."""
+"""Paths that ask for no answer of the model: health, models and metrics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from fucina.server.endpoint import Call, json_response
 from fucina.server.metrics import CONTENT_TYPE
+from fucina.server.state import Loaded
 
 
 async def health(call: Call) -> Response:
@@ -24,25 +25,24 @@ async def alive(call: Call) -> Response:
 async def models(call: Call) -> Response:
     """List the model."""
     loaded = call.state.require()
-    entries = [
-        {
-            "id": name,
-            "object": "model",
-            "created": loaded.created,
-            "owned_by": "fucina",
-            "context_length": loaded.model.context,
-            "max_model_len": loaded.model.context,
-        }
-        for name in loaded.names
-    ]
-    return json_response({"object": "list", "data": entries})
+    return json_response({"object": "list", "data": [_entry(loaded, name) for name in loaded.names]})
 
 
 async def one_model(call: Call) -> Response:
     """Tell of one model."""
-    loaded = call.state.require(call.request.path_params["model"])
-    entry = {"id": loaded.name, "object": "model", "created": loaded.created, "owned_by": "fucina"}
-    return json_response(entry)
+    name = call.request.path_params["model"]
+    return json_response(_entry(call.state.require(name), name))
+
+
+def _entry(loaded: Loaded, name: str) -> dict[str, object]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": loaded.created,
+        "owned_by": "fucina",
+        "context_length": loaded.model.context,
+        "max_model_len": loaded.model.context,
+    }
 
 
 async def metrics(call: Call) -> Response:

@@ -11,7 +11,6 @@ from fucina.engine.events import FinishEvent, TokenEvent
 from fucina.server.answer import Step
 from fucina.server.deltas import CallArguments, CallStart, Delta, ReasoningDelta, TextDelta
 from fucina.server.failures import ApiError
-from fucina.server.reading import TokenTexts
 from fucina.server.routes.response_items import (
     MESSAGE,
     SUMMARY,
@@ -32,7 +31,7 @@ class ResponseWriter:
     """Writes one answer. `response` is all of it once it has ended, streamed or not."""
 
     def __init__(self, body: ResponsesRequest, params: SamplingParams, loaded: Loaded) -> None:
-        self._texts = TokenTexts(loaded.model)
+        self._texts = loaded.texts
         self._has_logprobs = params.logprobs is not None
         self._thoughts = THOUGHTS if body.reasoning is None or body.reasoning.summary is None else SUMMARY
         self._n_events = 0

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
 from fucina.engine.events import FinishEvent
+from fucina.server.wire.fields import WireReply
 
 
-class PromptDetails(BaseModel):
+class PromptDetails(WireReply):
     """Of the prompt's tokens, those that were in the cache."""
 
     cached_tokens: int
     audio_tokens: int = 0
 
 
-class CompletionDetails(BaseModel):
+class CompletionDetails(WireReply):
     """Of the answer's tokens, those that were thoughts; drafts found right and wrong."""
 
     reasoning_tokens: int
@@ -26,7 +25,7 @@ class CompletionDetails(BaseModel):
     audio_tokens: int = 0
 
 
-class SpeculationUsage(BaseModel):
+class SpeculationUsage(WireReply):
     """What came of drafts."""
 
     verify_steps: int
@@ -39,7 +38,7 @@ class SpeculationUsage(BaseModel):
     estimated_speedup: float | None
 
 
-class Timing(BaseModel):
+class Timing(WireReply):
     """Milliseconds of an answer, and tokens per second."""
 
     queue_ms: float
@@ -49,7 +48,7 @@ class Timing(BaseModel):
     decode_tok_per_s: float
 
 
-class UsageReply(BaseModel):
+class UsageReply(WireReply):
     """Tokens that an answer took."""
 
     prompt_tokens: int
@@ -61,16 +60,18 @@ class UsageReply(BaseModel):
     timings: Timing | None = None
 
 
-def usage_of(ends: Sequence[FinishEvent], n_reasoning: int = 0) -> dict[str, Any]:
-    """The counts of an answer of one or more choices, which share one prompt."""
-    n_prompt, n_given = ends[0].usage.prompt_tokens, sum(end.usage.completion_tokens for end in ends)
+def usage_of(ends: Sequence[FinishEvent], n_reasoning: int = 0, *, n_each: int | None = None) -> dict[str, Any]:
+    """The counts of an answer; of its choices `n_each` in a row share a prompt, or all of them."""
+    firsts = ends[:: n_each or len(ends)]
+    n_prompt = sum(end.usage.prompt_tokens for end in firsts)
+    n_given = sum(end.usage.completion_tokens for end in ends)
     stats = [end.speculation for end in ends if end.speculation is not None]
     n_right, n_drafted = sum(one.accepted for one in stats), sum(one.drafted for one in stats)
     usage: dict[str, Any] = {
         "prompt_tokens": n_prompt,
         "completion_tokens": n_given,
         "total_tokens": n_prompt + n_given,
-        "prompt_tokens_details": {"cached_tokens": ends[0].usage.cached_tokens, "audio_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": sum(end.usage.cached_tokens for end in firsts), "audio_tokens": 0},
         "completion_tokens_details": {
             "reasoning_tokens": n_reasoning,
             "accepted_prediction_tokens": n_right,

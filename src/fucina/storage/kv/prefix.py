@@ -11,6 +11,8 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import inf
+from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -105,20 +107,33 @@ class PrefixCache:
         """Blocks that are kept."""
         return len(self._nodes)
 
-    @property
-    def n_reclaimable(self) -> int:
-        """Blocks that nobody but the cache owns."""
-        return sum(not self._pool.is_shared(node.block) for node in self._nodes.values())
-
     def begin(self, ids: Sequence[int], n_most: int, salt: str = "") -> KvSequence:
         """Begin a sequence with the longest known prefix of `ids`, of at most `n_most` tokens.
 
         Blocks that are only stored are fetched, as long as there is room and it pays.
         """
         kv = KvSequence(self._pool)
-        node, n_common = self._root(salt), KV_BLOCK
+        self.extend(kv, ids, n_most, salt)
+        return kv
+
+    def extend(self, kv: KvSequence, ids: Sequence[int], n_most: int, salt: str = "", until: float = inf) -> bool:
+        """Go on with a sequence that begins with known whole blocks of `ids`, as `begin` does.
+
+        False if it was later than `until`, a time of perf_counter, and not all had been looked for: call it again.
+        At least one block is fetched each time, if there is one.
+        """
+        node, n_common, n_fetched = self._root(salt), KV_BLOCK, 0
+        for start in range(0, kv.length, KV_BLOCK):
+            child, n_common = _most_alike(node, ids, start, kv.length)
+            if child is None or n_common < KV_BLOCK:
+                return True  # it was forgotten meanwhile, and what comes behind it too
+            node = child
         while n_common == KV_BLOCK and kv.length < n_most:
             child, n_common = _most_alike(node, ids, kv.length, n_most)
+            if n_common < KV_BLOCK and self._store is not None:
+                if n_fetched and perf_counter() > until:
+                    return False
+                n_fetched += 1
             if n_common < KV_BLOCK and self._fetch(node, ids[kv.length : n_most], n_common):
                 child, n_common = _most_alike(node, ids, kv.length, n_most)
             if child is None:
@@ -126,7 +141,7 @@ class PrefixCache:
             self._touch(child)
             kv.adopt(child.block, n_common)
             node = child
-        return kv
+        return True
 
     def n_known(self, ids: Sequence[int], salt: str = "") -> int:
         """Count the first tokens of `ids` that are in memory."""
@@ -174,7 +189,7 @@ class PrefixCache:
     def clear(self) -> None:
         """Forget everything in memory; what is stored stays stored."""
         for node in self._nodes.values():
-            self._pool.release(node.block)
+            self._pool.let_go(node.block)
         self._nodes.clear()
         self._roots.clear()
         self._queue.clear()
@@ -229,12 +244,12 @@ class PrefixCache:
         for node in siblings:
             if node.tokens[: len(tokens)] == tokens:
                 return node
-        self._pool.share(block)
         shorter = next((node for node in siblings if tokens[: len(node.tokens)] == node.tokens), None)
         if shorter is not None:
-            self._pool.release(shorter.block)
+            self._pool.let_go(shorter.block)
             del self._nodes[shorter.name]
             siblings.remove(shorter)
+        self._pool.keep(block)
         node = _Node(_name(parent.name, tokens), parent, tokens, block, parent.n_before + KV_BLOCK)
         siblings.append(node)
         self._nodes[node.name] = node
@@ -262,7 +277,7 @@ class PrefixCache:
         if not siblings:
             del parent.children[node.tokens[0]]
         del self._nodes[node.name]
-        self._pool.release(node.block)
+        self._pool.let_go(node.block)
         if not parent.children and parent.parent is not None:
             self._enqueue(parent)
 
