@@ -83,18 +83,12 @@ def load(
     gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model, progress=progress))
     tokenizer = Tokenizer.from_metadata(gguf.metadata, path=gguf.path)
     template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path)
-    max_rows = max(prefill_chunk, _LEAST_ROWS)
-    ops = open_ops(max_rows=max_rows, threads=threads, tier=tier, backend=backend, repack=repack)
+    ops = open_ops(max_rows=max(prefill_chunk, _LEAST_ROWS), threads=threads, tier=tier, backend=backend, repack=repack)
     stream = stream_options(gguf, experts)
     kv = _kv_plan(gguf, context, kv_format, kv_memory, streamed=stream is not None)
+    blocks = kv.n_blocks
     causal = load_causal_lm(
-        gguf,
-        ops,
-        context=context,
-        kv_format=kv_format,
-        kv_capacity_blocks=kv.n_blocks,
-        stream=stream,
-        progress=progress,
+        gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=blocks, stream=stream, progress=progress
     )
     speech = ModelSpeech(tokenizer, template)
     prefixes = _prefixes(model_fingerprint(gguf, ops.name), causal.kv_pool, kv_cache_dir, kv_disk)
