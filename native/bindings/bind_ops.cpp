@@ -11,6 +11,7 @@
 #include "tape/attention.h"
 #include "tape/embed.h"
 #include "tape/mixture.h"
+#include "tape/pilot.h"
 #include "tape/product.h"
 #include "tiers/tiers.h"
 
@@ -138,6 +139,21 @@ class Backend {
     return std::make_shared<MixtureOp>(std::move(name), kernels_, mixture_room_, std::move(x), std::move(norm),
                                        std::move(scores), std::move(source), layer, routing,
                                        gelu ? Activation::Gelu : Activation::Silu, std::move(branch));
+  }
+
+  // Hints at the experts that `router` would choose of a later layer of `source`.
+  std::shared_ptr<Op> pilot(std::string name, std::shared_ptr<Slab> x, NormWeights norm, Projection router,
+                            std::shared_ptr<ExpertSource> source, std::size_t layer, int n_used) const {
+    const int n_experts = source->shape(layer).n_experts;
+    std::shared_ptr<Slab> scores = router.out;
+    require(x->width % 8 == 0 && router.weight->d_in == x->width, "the router does not fit its input");
+    require(norm.weight.size() == static_cast<std::size_t>(x->width), "the norm does not fit its input");
+    require(scores->width == n_experts && router.weight->d_out == n_experts, "the scores do not fit the experts");
+    require(n_used >= 1 && n_used <= n_experts, "a row uses 1 to all experts");
+    auto product = std::make_unique<LinearOp>(name, kernels_, workspace_, std::move(x), std::move(norm), std::nullopt,
+                                              std::vector<Projection>{std::move(router)}, false);
+    return std::make_shared<PilotOp>(std::move(name), kernels_, std::move(product), std::move(scores),
+                                     std::move(source), layer, RoutingSpec{n_experts, n_used, false, 1.0f});
   }
 
   std::shared_ptr<Op> attention(std::string name, AttentionShape shape, std::size_t k_offset, std::size_t v_offset,
@@ -311,6 +327,7 @@ void bind_ops(nb::module_& m) {
       .def("mixture", &Backend::mixture, nb::arg("name"), nb::arg("x"), nb::arg("norm"), nb::arg("scores"),
            nb::arg("source"), nb::arg("layer"), nb::arg("n_used"), nb::arg("renormalize"), nb::arg("scale"),
            nb::arg("gelu"), nb::arg("shared").none(), nb::arg("switch").none())
+      .def("pilot", &Backend::pilot)
       .def("attention", &Backend::attention, nb::arg("name"), nb::arg("shape"), nb::arg("k_offset"),
            nb::arg("v_offset"), nb::arg("head_bytes"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("q"),
            nb::arg("k"), nb::arg("v"), nb::arg("angles"), nb::arg("out"))

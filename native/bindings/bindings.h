@@ -7,6 +7,7 @@ namespace fucina::bindings {
 
 void bind_cpu(nanobind::module_& m);
 void bind_ops(nanobind::module_& m);
+void bind_experts(nanobind::module_& m);
 void bind_text(nanobind::module_& m);
 void bind_pick(nanobind::module_& m);
 void bind_draft(nanobind::module_& m);

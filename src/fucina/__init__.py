@@ -25,6 +25,7 @@ from fucina.errors import (
     DeadlineExceeded,
     DuplicateBatchConversation,
     EmptyBatch,
+    ExpertReadError,
     FucinaError,
     IncompleteAnswer,
     IndexDegraded,
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
     from fucina.engine.embedding import Embeddings
     from fucina.engine.events import FinishEvent, Timings, TokenEvent, Usage
     from fucina.engine.model import Model
+    from fucina.storage.experts.stats import ExpertStats
+    from fucina.storage.experts.usage import ExpertUsageWarning
     from fucina.storage.kv.archive.conversation_file import ConversationFileWarning
 
 __version__ = "0.1.0"
@@ -99,6 +102,9 @@ __all__ = [
     "DuplicateBatchConversation",
     "Embeddings",
     "EmptyBatch",
+    "ExpertReadError",
+    "ExpertStats",
+    "ExpertUsageWarning",
     "FinishEvent",
     "FucinaError",
     "IncompleteAnswer",
@@ -150,6 +156,8 @@ _LAZY = {
     "Conversation": "fucina.engine.conversation",
     "ConversationFileWarning": "fucina.storage.kv.archive.conversation_file",
     "Embeddings": "fucina.engine.embedding",
+    "ExpertStats": "fucina.storage.experts.stats",
+    "ExpertUsageWarning": "fucina.storage.experts.usage",
     "FinishEvent": "fucina.engine.events",
     "LogitBias": "fucina.decoding.processors.bias",
     "LogitProcessor": "fucina.decoding.processors.contract",

@@ -16,7 +16,8 @@ FucinaError
 │   ├── BadTensor             a tensor's type, dimensions, offset or range cannot be
 │   ├── MissingTensor         a tensor this family needs is absent
 │   ├── MissingKey            a metadata key this family needs is absent or has the wrong type
-│   └── MissingPart           a split model without one of its files
+│   ├── MissingPart           a split model without one of its files
+│   └── ExpertReadError       an expert that stayed on disk could not be read; the next pass tries again
 ├── ConversationFileError     a file that a conversation cannot be kept in (carries .path)
 ├── UnsupportedModel          a sound file that we refuse rather than compute wrongly
 │   ├── UnsupportedFamily     unknown general.architecture
@@ -70,6 +71,7 @@ __all__ = [
     "DeadlineExceeded",
     "DuplicateBatchConversation",
     "EmptyBatch",
+    "ExpertReadError",
     "FucinaError",
     "IncompleteAnswer",
     "IndexDegraded",
@@ -189,6 +191,10 @@ class MissingKey(ModelFileError):
 
 class MissingPart(ModelFileError):
     """A split model without one of its files."""
+
+
+class ExpertReadError(ModelFileError):
+    """An expert that stayed on disk could not be read. Nothing was computed without it; the next pass tries again."""
 
 
 class ConversationFileError(FucinaError):

@@ -57,6 +57,10 @@ class ExpertSource {
 
   // The pass is done with this layer, or failed in it: nothing is borrowed any more. Called once for every begin.
   virtual void end(std::size_t layer) noexcept = 0;
+
+  // Says which experts of a layer a pass is likely to need soon. Between passes' begin and end of any layer; returns at
+  // once, and changes no result.
+  virtual void hint(std::size_t layer, std::span<const std::uint32_t> experts) { (void)layer, (void)experts; }
 };
 
 }  // namespace fucina

@@ -10,6 +10,7 @@ from typing import Any
 
 from fucina.cli.signals import Interrupt
 from fucina.cli.terminal import harmless
+from fucina.core.units import format_bytes
 from fucina.decoding.grammar.constraint import Constraint
 from fucina.decoding.grammar.costs import MaskCosts
 from fucina.decoding.speculation.stats import SpeculationStats
@@ -17,6 +18,7 @@ from fucina.engine.completion import Completion
 from fucina.engine.constraints import UnboundedAnswerWarning
 from fucina.engine.events import Event, FinishEvent, Timings
 from fucina.engine.structured import incomplete
+from fucina.storage.experts.stats import ExpertStats
 
 
 def messages(system: str | None, text: str) -> list[dict[str, str]]:
@@ -95,6 +97,18 @@ def _mask_lines(costs: MaskCosts | None) -> list[str]:
         return []
     each_us = costs.seconds / costs.masks * 1e6
     return [f"constraint: {costs.masks} masks of {each_us:.0f} us, {costs.hidden:.0%} of it hidden behind passes"]
+
+
+def expert_lines(stats: ExpertStats | None) -> list[str]:
+    """One line on the experts that were read, if any are."""
+    if stats is None:
+        return []
+    ahead = f", {stats.hints_useful} of {stats.hinted} read ahead were needed" if stats.hinted else ""
+    return [
+        f"experts: {stats.slots} of {stats.experts} in {format_bytes(stats.memory_bytes)}, {stats.pinned} pinned | "
+        f"{stats.hit_rate:.1%} there (pinned {stats.pinned_hits}, cached {stats.cache_hits}), {stats.misses} read | "
+        f"{format_bytes(stats.bytes_read)} in {stats.busy_s:.1f} s, {stats.overlap:.0%} of it while computing{ahead}"
+    ]
 
 
 def as_object(model: str, completion: Completion) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fucina import __version__
-from fucina.cli import options, report, terminal
+from fucina.cli import answer, options, report, terminal
 from fucina.cli.opening import Machine, open_model
 from fucina.cli.progress import find_model
 from fucina.core.randomness import uniform
@@ -62,6 +62,10 @@ def command(
     kv_format: options.KvFormat = "f16",
     prefill_chunk: options.PrefillChunk = 512,
     repack: options.Repack = None,
+    moe_stream: options.MoeStream = None,
+    moe_cache: options.MoeCache = None,
+    moe_pin: options.MoePin = None,
+    moe_learn: options.MoeLearn = True,
 ) -> None:
     """Measure prefill and decode, and the share of the memory roof that decode reaches.
 
@@ -76,18 +80,26 @@ def command(
     --spec-cost shows, for so many drafts, the cost of a pass and the share that must be right for a gain.
     """
     path = find_model(model)
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, speculation=spec_cost)
+    kept = None, None, "8G", moe_stream, moe_cache, moe_pin, moe_learn
+    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec_cost, *kept)
     if spec_cost:
         show_costs(path, machine)
         return
+    measure(path, machine, prefill or _PREFILL_SIZES, decode, repeat)
+
+
+def measure(path: Path, machine: Machine, prefill: list[int], decode: int, repeat: int) -> None:
+    """Time prompts and answers, show the rates, and print all that was measured as one JSON object."""
     sizes = model_bytes(path)
-    roof = measure_read_bandwidth(threads=threads)
+    roof = measure_read_bandwidth(threads=machine.threads)
     loaded = open_model(str(path), machine)
     run = Bench(loaded, sizes.vocab, repeat)
-    prefill_rates = {n: run.prefill_tok_per_s(n) for n in prefill or _PREFILL_SIZES}
+    prefill_rates = {n: run.prefill_tok_per_s(n) for n in prefill}
     decode_rate = run.decode_tok_per_s(decode)
     roof_share = None if roof is None else decode_rate * sizes.read_per_token_bytes / roof
     show(prefill_rates, decode_rate, roof, roof_share, sizes)
+    for line in answer.expert_lines(loaded.experts):
+        terminal.note(line)
     record = {
         **conditions(path, machine),
         **asdict(sizes),
@@ -97,6 +109,7 @@ def command(
         "decode_tok_per_s": decode_rate,
         "roof_bytes_per_s": roof,
         "roof_share": roof_share,
+        "experts": None if loaded.experts is None else asdict(loaded.experts),
     }
     print(json.dumps(record), flush=True)
 

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_constraint, given_references
+from fucina.cli.given import given_constraint, given_references, given_sampling
 from fucina.cli.opening import Machine, open_model
 from fucina.cli.signals import soft_interrupt
 from fucina.decoding.params import SamplingParams
 from fucina.errors import FucinaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fucina.decoding.grammar.constraint import Constraint
     from fucina.engine.conversation import Conversation
 
@@ -58,6 +60,10 @@ def command(
     kv_memory: options.KvMemory = None,
     kv_cache_dir: options.KvCacheDir = None,
     kv_disk: options.KvDisk = "8G",
+    moe_stream: options.MoeStream = None,
+    moe_cache: options.MoeCache = None,
+    moe_pin: options.MoePin = None,
+    moe_learn: options.MoeLearn = True,
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D or /bye leaves, /help lists the rest.
 
@@ -72,25 +78,16 @@ def command(
 
     A form (--json-schema, --regex, --lark) is that of every answer.
     """
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repeat_penalty=repeat_penalty,
-        seed=seed,
-        stop=tuple(stop or ()),
-    )
+    params = given_sampling(max_tokens, temp, top_k, top_p, min_p, repeat_penalty, seed, stop)
     references = given_references(spec_ref, speculation=spec)
     constraint = given_constraint(json_schema, regex, lark)
     answer.expect_cuts()
-    kept = kv_memory, kv_cache_dir, kv_disk
+    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
     with open_model(model, machine) as loaded, loaded.conversation(system, file=kv_save) as conversation:
         if kv_save is not None:
             terminal.note(resumed(conversation, kv_save))
-        Talk(conversation, params, references, constraint).run()
+        Talk(conversation, params, references, constraint, lambda: answer.expert_lines(loaded.experts)).run()
 
 
 def resumed(conversation: Conversation, file: Path) -> str:
@@ -108,7 +105,9 @@ class Talk:
         params: SamplingParams,
         references: list[str],
         constraint: Constraint | None = None,
+        more_statistics: Callable[[], list[str]] = list,
     ) -> None:
+        self._more_statistics = more_statistics
         self._params, self._constraint = params, constraint
         self._conversation = conversation
         for reference in references:
@@ -170,5 +169,6 @@ class Talk:
         if finish is None:
             terminal.note("(stopped)")
         elif self._show_statistics:
-            for statistic in answer.statistics(finish, sampled=not self._params.is_greedy):
+            lines = answer.statistics(finish, sampled=not self._params.is_greedy)
+            for statistic in (*lines, *self._more_statistics()):
                 terminal.note(statistic)

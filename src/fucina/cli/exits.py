@@ -34,6 +34,7 @@ EXIT_CODES: dict[type[errors.FucinaError], int] = {
     errors.MissingTensor: UNREADABLE,
     errors.MissingKey: UNREADABLE,
     errors.MissingPart: UNREADABLE,
+    errors.ExpertReadError: UNREADABLE,
     errors.ConversationFileError: UNREADABLE,
     errors.UnsupportedModel: 5,
     errors.UnsupportedFamily: 5,

@@ -28,6 +28,10 @@ class Machine:
     kv_memory: str | None = None
     kv_cache_dir: Path | None = None
     kv_disk: str = "8G"
+    moe_stream: bool | None = None
+    moe_cache: str | None = None
+    moe_pin: str | None = None
+    moe_learn: bool = True
 
 
 def open_model(model: str, machine: Machine) -> Model:

@@ -205,6 +205,29 @@ KvCacheDir = Annotated[
 KvDisk = Annotated[
     str, typer.Option("--kv-disk", metavar="SIZE", help="Space to take in that folder.", rich_help_panel=_CACHE)
 ]
+_experts = partial(typer.Option, rich_help_panel="Mixtures of experts")
+
+MoeStream = Annotated[
+    bool | None,
+    _experts(
+        "--moe-stream/--no-moe-stream",
+        help="Leave routed experts in the file and read them when needed; the same text. Without it, where the "
+        "model is larger than the memory that is free.",
+        show_default=False,
+    ),
+]
+MoeCache = Annotated[
+    str | None,
+    _experts("--moe-cache", metavar="SIZE", help="Memory for such experts. Without it, half of what is free."),
+]
+MoePin = Annotated[
+    str | None,
+    _experts("--moe-pin", metavar="SIZE", help="Of it, for the experts that earlier runs used most. Without it, half."),
+]
+MoeLearn = Annotated[
+    bool,
+    _experts("--moe-learn/--moe-no-learn", help="Remember beside the model which experts are used."),
+]
 Repack = Annotated[
     bool | None,
     typer.Option(

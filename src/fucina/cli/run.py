@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_constraint, given_references, given_text
+from fucina.cli.given import given_constraint, given_references, given_sampling, given_text
 from fucina.cli.opening import Machine, open_model
 from fucina.decoding.params import SamplingParams
 from fucina.errors import ConfigError
@@ -52,6 +52,10 @@ def command(
     kv_memory: options.KvMemory = None,
     kv_cache_dir: options.KvCacheDir = None,
     kv_disk: options.KvDisk = "8G",
+    moe_stream: options.MoeStream = None,
+    moe_cache: options.MoeCache = None,
+    moe_pin: options.MoePin = None,
+    moe_learn: options.MoeLearn = True,
 ) -> None:
     """Answer one prompt: the text goes to stdout as it is made, statistics go to stderr.
 
@@ -64,21 +68,11 @@ def command(
     Without --temp the likeliest token is always taken, so the same prompt gives the same text.
     An answer that is cut off before it has its form is printed all the same; the exit code is 10 then.
     """
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repeat_penalty=repeat_penalty,
-        seed=seed,
-        stop=tuple(stop or ()),
-        logprobs=logprobs,
-    )
+    params = given_sampling(max_tokens, temp, top_k, top_p, min_p, repeat_penalty, seed, stop, logprobs)
     asked = _asked(given_text("--prompt", prompt), system, raw)
     references = given_references(spec_ref, speculation=spec)
     question = _Question(asked, params, references, given_constraint(json_schema, regex, lark))
-    kept = kv_memory, kv_cache_dir, kv_disk
+    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
     with open_model(model, machine) as loaded:
         _tell(model, loaded, question, as_json=as_json)
@@ -126,6 +120,7 @@ def _speak(model: Model, question: _Question) -> None:
         events = model.stream_chat(asked, question.params, references=question.references, constraint=constraint)
     finish = answer.speak(events)
     if finish is not None:
-        for line in answer.statistics(finish, sampled=not question.params.is_greedy):
+        lines = answer.statistics(finish, sampled=not question.params.is_greedy)
+        for line in (*lines, *answer.expert_lines(model.experts)):
             terminal.note(line)
         answer.check_whole(finish, constraint)

@@ -62,7 +62,8 @@ class Serve(Configured):
 _EPILOG = (
     "Every option may stand in the environment too, --kv-memory as FUCINA_SERVE_KV_MEMORY, several values of one with "
     "spaces between them; and in the table [serve] of a TOML file (--config), spelled as here without the dashes: "
-    'kv-memory = "4G"; MODEL is model there. A flag wins over the environment, that over the file.'
+    'kv-memory = "4G"; MODEL is model there. A flag wins over the environment, that over the file. '
+    "How to choose tokens holds for requests that do not say. Ctrl-C lets running answers finish; twice ends at once."
 )
 
 
@@ -98,19 +99,19 @@ def command(
     kv_memory: options.KvMemory = None,
     kv_cache_dir: options.KvCacheDir = None,
     kv_disk: options.KvDisk = "8G",
+    moe_stream: options.MoeStream = None,
+    moe_cache: options.MoeCache = None,
+    moe_pin: options.MoePin = None,
+    moe_learn: options.MoeLearn = True,
 ) -> None:
     """Serve a model over HTTP, for OpenAI's, Anthropic's and Ollama's clients, with a chat page at /.
 
     Examples:
-      fucina serve smollm2
       fucina serve model.gguf --port 9000 --api-key-file keys.txt --kv-cache-dir ~/.cache/fucina/kv
       FUCINA_SERVE_PORT=9000 fucina serve smollm2
       fucina serve --config server.toml
-
-    How to choose tokens holds for requests that do not say. Ctrl-C lets running answers finish; twice ends at once.
     """
     del config  # its callback has read it
-    set_up_logs(log_format)
     served = ServerOptions(
         host=host,
         port=port,
@@ -124,9 +125,15 @@ def command(
         drain_s=drain,
         defaults=SamplingParams(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p),
     )
-    kept = kv_memory, kv_cache_dir, kv_disk
+    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
-    _serve(model, alias or [], served, machine, logged_progress if log_format == "json" else shown_progress)
+    _serve(model, alias or [], served, machine, _show_with(log_format))
+
+
+def _show_with(log_format: str) -> Show:
+    """Begin to log; the way of showing progress that goes with it."""
+    set_up_logs(log_format)
+    return logged_progress if log_format == "json" else shown_progress
 
 
 def _serve(word: str, aliases: Sequence[str], served: ServerOptions, machine: Machine, show: Show) -> None:

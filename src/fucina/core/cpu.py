@@ -35,23 +35,42 @@ def usable_cpus(root: Path = _CGROUP) -> int:
     return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
 
 
-def available_memory_bytes(root: Path = _CGROUP) -> int | None:
-    """Memory this process may still take: MemAvailable, cut by the cgroup's limit; None when unknown."""
-    available: int | None = None
+def available_memory_bytes(root: Path = _CGROUP, own: Path = Path("/proc/self/cgroup")) -> int | None:
+    """Memory this process may still take: MemAvailable, cut by the limit of its cgroup (v2, then v1); None: unknown.
+
+    What the cgroup's files occupy in the page cache counts as free, since the kernel gives it up when asked for more.
+    """
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) * 1024
+        lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
+    free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    folders = [root, *_own_cgroups(root, own)]
+    free += [left for folder in folders if (left := _left_in(folder, "memory.max", "memory.current", "")) is not None]
+    v1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
+    folders = [root / "memory", *_own_cgroups(root / "memory", own)]
+    free += [left for folder in folders if (left := _left_in(folder, *v1)) is not None]
+    return min(free, default=None)
+
+
+def _own_cgroups(root: Path, own: Path) -> list[Path]:
+    """Folders below `root` that this process belongs to, as far as they can be seen from here."""
     try:
-        limit = (root / "memory.max").read_text().strip()
-        if limit != "max":
-            left = max(0, int(limit) - int((root / "memory.current").read_text()))
-            available = left if available is None else min(available, left)
+        paths = [line.split(":", 2)[2].strip("/") for line in own.read_text().splitlines() if line.count(":") >= 2]
+    except OSError:
+        return []
+    return [root / path for path in dict.fromkeys(paths) if path and ".." not in path]
+
+
+def _left_in(folder: Path, limit: str, used: str, prefix: str) -> int | None:
+    """Bytes that a cgroup leaves, or None where it has no limit."""
+    try:
+        most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        cached = sum(int(stat.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
     except (OSError, ValueError):
-        pass
-    return available
+        return None
+    return max(0, most - taken + cached)
 
 
 def processor_name() -> str:

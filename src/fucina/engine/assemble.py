@@ -6,20 +6,23 @@ import json
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
+from typing import Unpack
 
 from fucina.core.cpu import available_memory_bytes, processor_name, usable_cpus
 from fucina.core.settings import Settings
 from fucina.core.units import byte_count
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.engine.engine import EngineConfig
-from fucina.engine.kv_plan import kv_plan
+from fucina.engine.experts import ExpertOptions, stream_options
+from fucina.engine.kv_plan import KvPlan, kv_plan
 from fucina.engine.model import Model
 from fucina.engine.pass_costs import PassCosts
 from fucina.engine.speculation import Speculation
 from fucina.engine.speech import ModelSpeech
 from fucina.models.fingerprint import model_fingerprint
-from fucina.models.loader import load_causal_lm, memory_needed
+from fucina.models.loader import DecoderLM, load_causal_lm, memory_needed
 from fucina.ops.choose import open_ops
+from fucina.ops.seam import Ops
 from fucina.storage.gguf import GgufFile, open_gguf
 from fucina.storage.kv.disk.tier import DiskTier
 from fucina.storage.kv.pool import KvPool
@@ -50,6 +53,7 @@ def load(
     kv_disk: int | str = "8G",
     speculation: bool | SpeculationOptions = True,
     progress: Progress | None = None,
+    **experts: Unpack[ExpertOptions],
 ) -> Model:
     """Load a model: the path of a GGUF file, or a name such as 'smollm2', which is fetched on first use.
 
@@ -70,6 +74,7 @@ def load(
     speculation    drafts tokens and verifies them together where that is faster; the same text. Options: a gate of
                    one's own. The first answer on a machine measures for half a second what verifying costs there.
     progress       called now and then while the file is fetched and loaded: progress(what, done_bytes, total_bytes).
+    experts        how those of a mixture are held: see ExpertOptions.
 
     Raises CannotRewind (a ConfigError: a family whose cache cannot be cut back, loaded without speculation=False),
     UnknownModel, PullError, ModelFileError, UnsupportedModel, ConfigError and CapacityError.
@@ -78,21 +83,39 @@ def load(
     gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model, progress=progress))
     tokenizer = Tokenizer.from_metadata(gguf.metadata, path=gguf.path)
     template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path)
-    max_rows = max(prefill_chunk, _LEAST_ROWS)
-    ops = open_ops(max_rows=max_rows, threads=threads, tier=tier, backend=backend, repack=repack)
-    plan = kv_plan(memory_needed(gguf, context, kv_format=kv_format), kv_memory, available_memory_bytes())
+    ops = open_ops(max_rows=max(prefill_chunk, _LEAST_ROWS), threads=threads, tier=tier, backend=backend, repack=repack)
+    stream = stream_options(gguf, experts)
+    kv = _kv_plan(gguf, context, kv_format, kv_memory, streamed=stream is not None)
+    blocks = kv.n_blocks
     causal = load_causal_lm(
-        gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=plan.n_blocks, progress=progress
+        gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=blocks, stream=stream, progress=progress
     )
     speech = ModelSpeech(tokenizer, template)
     prefixes = _prefixes(model_fingerprint(gguf, ops.name), causal.kv_pool, kv_cache_dir, kv_disk)
-    if speculation is False:
-        return Model(causal, speech, config, prefixes=prefixes, kv_rule=plan.rule)
+    drafting = None
+    if speculation is not False:
+        chosen = speculation if isinstance(speculation, SpeculationOptions) else None
+        drafting = Speculation(causal.vocab, _costs(gguf, causal, ops, kv_format, threads, repack), chosen)
+    return Model(causal, speech, config, drafting, prefixes, kv.rule, causal.experts)
+
+
+def _costs(
+    gguf: GgufFile, model: DecoderLM, ops: Ops, kv_format: str, threads: int | None, repack: bool | None
+) -> PassCosts:
+    """What passes cost with this model here: the file depends on all that their time does."""
     settings = Settings.from_environment()
-    machine = (processor_name(), usable_cpus(), threads or settings.threads, ops.name, repack, settings.repack)
-    costs = PassCosts(causal, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
-    options = speculation if isinstance(speculation, SpeculationOptions) else None
-    return Model(causal, speech, config, Speculation(causal.vocab, costs, options), prefixes, plan.rule)
+    held = () if model.experts is None else (model.experts.stats().memory_bytes,)  # how many experts are at hand
+    machine = (processor_name(), usable_cpus(), threads or settings.threads, ops.name, repack, settings.repack, *held)
+    return PassCosts(model, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
+
+
+def _kv_plan(
+    gguf: GgufFile, context: int | None, kv_format: str, kv_memory: int | str | None, *, streamed: bool
+) -> KvPlan:
+    free = available_memory_bytes()
+    if streamed and free is not None:
+        free //= 2  # the other half is for experts
+    return kv_plan(memory_needed(gguf, context, kv_format=kv_format), kv_memory, free)
 
 
 def _prefixes(identity: bytes, pool: KvPool, folder: str | PathLike[str] | None, capacity: int | str) -> PrefixCache:

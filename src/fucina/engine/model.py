@@ -34,6 +34,8 @@ from fucina.engine.structured import Schema, wanted
 from fucina.engine.wording import Codec, Message, Speech
 from fucina.errors import CannotRewind, ConfigError
 from fucina.models.contract import CausalLM
+from fucina.models.streaming import ExpertStream
+from fucina.storage.experts.stats import ExpertStats
 from fucina.storage.kv.prefix import PrefixCache
 
 T = TypeVar("T")
@@ -56,12 +58,15 @@ class Model(Embedding):
         speculation: Speculation | None = None,
         prefixes: PrefixCache | None = None,
         kv_rule: str = "",
+        experts: ExpertStream | None = None,
     ) -> None:
         """With `speculation` answers are drafted and verified where that is faster; it changes nothing else.
 
         `prefixes` keeps what was said for requests to come. Files of conversations are for models of its identity.
+        `experts` are those that the model reads when it needs them.
         Raises CannotRewind for speculation with a model whose cache cannot be cut back.
         """
+        self._experts = experts
         if speculation is not None and not model.can_rewind:
             raise CannotRewind("speculation", family=model.family)
         self._engine = Engine(model, speech, config, prefixes)
@@ -85,6 +90,11 @@ class Model(Embedding):
     def counters(self) -> Counters:
         """What was computed so far; a copy."""
         return self._dispatcher.counters()
+
+    @property
+    def experts(self) -> ExpertStats | None:
+        """What reading experts on demand did so far; None where all are in memory, or there are none."""
+        return None if self._experts is None else self._experts.stats()
 
     def generate(
         self,
@@ -258,6 +268,8 @@ class Model(Embedding):
         """End every request and let go of the model's memory. Closing twice is harmless."""
         self._dispatcher.close()
         self._model = None
+        if self._experts is not None:
+            self._experts.close()
 
     def __enter__(self) -> Model:
         return self

@@ -16,10 +16,12 @@ from fucina.models.blocks.weights import DecoderWeights, take_weights
 from fucina.models.metadata import MetadataReader
 from fucina.models.pooling import Pooling, read_pooling
 from fucina.models.registry import family
+from fucina.models.streaming import ExpertStream, stream_experts
 from fucina.models.tensors import TensorReader
 from fucina.ops.batch import Batch
 from fucina.ops.seam import Ops
 from fucina.storage.download import Progress
+from fucina.storage.experts.options import StreamOptions
 from fucina.storage.gguf import GgufFile, StringArray
 from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
 from fucina.storage.kv.pool import KvPool
@@ -38,7 +40,10 @@ class DecoderLM:
         family: str,
         can_rewind: bool,
         pooling: Pooling | None,
+        experts: ExpertStream | None,
     ) -> None:
+        #: What reads routed experts when a pass needs them; None where all are in memory, or there are none.
+        self.experts = experts
         self._ops, self._decoder, self._pool, self._context_length = ops, decoder, pool, context_length
         self._family, self._can_rewind, self._pooling = family, can_rewind, pooling
         self._one_row = decoder.logits.array(1)  # plain decoding asks for nothing else, and a view is not free
@@ -145,13 +150,15 @@ def load_causal_lm(
     context: int | None = None,
     kv_format: str = "f16",
     kv_capacity_blocks: int | None = None,
+    stream: StreamOptions | None = None,
     progress: Progress | None = None,
 ) -> DecoderLM:
     """Bind a model to a fresh backend, with a KV pool of its own.
 
     `context`: positions of the longest sequence (None: what the model was made for). `kv_capacity_blocks`: blocks of 64
-    positions in the pool (None: one longest sequence). Memory is only taken as positions are written. `progress` is
-    told the bytes of weights that are ready.
+    positions in the pool (None: one longest sequence). Memory is only taken as positions are written. `stream`: read
+    routed experts from the file when a pass needs them (None: hold them all). `progress` is told the bytes of weights
+    that are ready.
 
     Raises ModelFileError, UnsupportedModel, ConfigError, CapacityError (no such range of memory).
     """
@@ -160,9 +167,25 @@ def load_causal_lm(
     geometry = _kv_geometry(shape, kv_format)
     pool = _make_pool(geometry, -(-positions // KV_BLOCK) if kv_capacity_blocks is None else kv_capacity_blocks)
     ops.bind_pool(pool)
-    decoder = bind_decoder(shape, weights, ops, _layer_progress(gguf, progress))
+    experts = None if stream is None else _stream(gguf, weights, ops, stream)
+    pilot = None if experts is None else experts.pilot
+    decoder = bind_decoder(shape, weights, ops, _layer_progress(gguf, progress), pilot)
     name = str(gguf.metadata["general.architecture"])
-    return DecoderLM(ops, decoder, pool, positions, family=name, can_rewind=shape.can_rewind, pooling=pooling)
+    return DecoderLM(
+        *(ops, decoder, pool, positions),
+        family=name,
+        can_rewind=shape.can_rewind,
+        pooling=pooling,
+        experts=experts,
+    )
+
+
+def _stream(gguf: GgufFile, weights: DecoderWeights, ops: Ops, options: StreamOptions) -> ExpertStream:
+    blocks = [layer.feed_forward for layer in weights.layers]
+    routed = [block.experts for block in blocks if isinstance(block, ExpertsWeights)]
+    if not routed:
+        raise ConfigError("moe_stream", got=True, expected="False: this model has no routed experts")
+    return stream_experts(gguf, ops, routed, options)
 
 
 def _layer_progress(gguf: GgufFile, progress: Progress | None) -> LayerProgress | None:

@@ -9,11 +9,15 @@ that row sees) and on nothing else, bit for bit: not on other rows, not on how m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from fucina.ops.batch import Batch
+from fucina.storage.experts.catalog import Catalog
+from fucina.storage.experts.options import StreamOptions
+from fucina.storage.experts.residency import LayerCost, LayerPlan
+from fucina.storage.experts.stats import ExpertStats
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.weights import Weight
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Activation = Literal["silu", "gelu"]
+Planner = Callable[[Sequence[LayerCost]], Sequence[LayerPlan]]
 RopeStyle = Literal["interleaved", "halves"]
 
 
@@ -204,3 +209,31 @@ class Ops(Protocol):
 
     def run(self, tape: Sequence[BoundOp], batch: Batch) -> None:
         """Run the ops in order over all rows of `batch`. Raises ShapeError for more rows than max_rows."""
+
+
+class ExpertReader(Protocol):
+    """Experts that a backend reads from files when a pass needs them."""
+
+    def stats(self) -> ExpertStats:
+        """What was done so far."""
+
+    def uses(self) -> list[NDArray[np.uint64]]:
+        """How many passes needed each expert, layer by layer."""
+
+    def settle(self) -> None:
+        """Wait until nothing is being read."""
+
+    def pilot(self, name: str, x: Slab, norm: RmsNorm, router: Projection, layer: int, n_used: int) -> BoundOp:
+        """Begin to read the experts that a later layer's router would choose for x as it is, in passes of few rows.
+
+        Changes nothing but router.out (rows, n_experts). Bind it before that layer's mixture.
+        """
+
+
+@runtime_checkable
+class StreamsExperts(Protocol):
+    """What a backend has besides if mixtures need not have all their experts in memory."""
+
+    def bind_experts(self, catalog: Catalog, plan: Planner, options: StreamOptions) -> ExpertReader:
+        """Have mixtures bound after this read their experts from files; `plan` says how many are in memory, and which,
+        given what one of each layer takes there. Raises ModelFileError, CapacityError and what `plan` raises."""

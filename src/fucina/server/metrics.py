@@ -34,6 +34,20 @@ _ENGINE_COUNTERS = {
 }
 
 
+#: What reading experts on demand counts.
+_EXPERT_COUNTERS = {
+    "pinned_hits": "Needed experts that are pinned in memory.",
+    "cache_hits": "Needed experts that were in memory.",
+    "misses": "Needed experts that had to be read.",
+    "bytes_read": "Bytes of experts read.",
+    "failed_reads": "Experts that could not be read.",
+    "read_s": "Seconds that threads spent reading experts.",
+    "wait_s": "Seconds that passes waited for experts.",
+    "hinted": "Experts read ahead of time.",
+    "hints_useful": "Of these, experts that were needed.",
+}
+
+
 class Metrics:
     """Counters and histograms of one server."""
 
@@ -88,6 +102,11 @@ class _EngineCollector(Collector):
             metric = CounterMetricFamily(f"fucina_{name}", text)
             metric.add_metric([], getattr(counters, name))
             yield metric
+        if (experts := self._model.experts) is not None:
+            for name, text in _EXPERT_COUNTERS.items():
+                metric = CounterMetricFamily(f"fucina_expert_{name}", text)
+                metric.add_metric([], getattr(experts, name))
+                yield metric
         finished = CounterMetricFamily("fucina_finished", "Answers by how they ended.", labels=["reason"])
         for reason, n in counters.finished.items():
             finished.add_metric([reason], n)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fucina.core.formats import Format
@@ -16,17 +17,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor's bytes begin: a file, and the offset from its start."""
+
+    path: Path
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Weight:
     """One tensor, borrowed from the mapped file.
 
     `shape` is row-major with the summed axis last: (d_out, d_in) for a matrix, (width,) for a vector.
     `data` is a flat, read-only uint8 view of exactly the tensor's bytes; it keeps the mapping alive.
+    `place` says where they lie in the file, for readers that must not touch the mapping; None: in no file.
     """
 
     name: str
     format: Format
     shape: tuple[int, ...]
     data: NDArray[np.uint8]
+    place: Place | None = None
 
     @property
     def d_in(self) -> int:

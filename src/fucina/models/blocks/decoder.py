@@ -11,7 +11,7 @@ from fucina.models.blocks.shape import DecoderShape
 from fucina.models.blocks.weights import DecoderWeights, LayerWeights
 from fucina.models.tensors import Affine
 from fucina.ops.batch import Batch
-from fucina.ops.seam import AttentionSpec, BoundOp, Gate, Ops, Projection, RmsNorm, Slab
+from fucina.ops.seam import AttentionSpec, BoundOp, ExpertReader, Gate, Ops, Projection, RmsNorm, Slab
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,21 +62,41 @@ def room_width(shape: DecoderShape) -> int:
 
 
 def bind_decoder(
-    shape: DecoderShape, weights: DecoderWeights, ops: Ops, progress: LayerProgress | None = None
+    shape: DecoderShape,
+    weights: DecoderWeights,
+    ops: Ops,
+    progress: LayerProgress | None = None,
+    pilot: ExpertReader | None = None,
 ) -> BoundDecoder:
-    """Bind every op once, over buffers that all layers share. `ops` has its pool already."""
+    """Bind every op once, over buffers that all layers share. `ops` has its pool already.
+
+    With a `pilot`, the next layer's router is asked before a layer's experts are computed.
+    """
     slabs = {name: ops.slab(width) for name, width in slab_widths(shape).items()}
     tape = [ops.embed("embed", weights.embedding, slabs["x"], scale=shape.embedding_scale)]
     for i, rope in enumerate(shape.ropes):
         tape.append(ops.rope_angles(f"rope.{i}", rope.inv_freq, slabs[f"angles{i}"], magnitude=rope.magnitude))
     for layer, layer_weights in enumerate(weights.layers):
         tape += _bind_attention(shape, layer, layer_weights, ops, slabs)
-        tape += _bind_feed_forward(shape, layer, layer_weights, ops, slabs)
+        *first, last = _bind_feed_forward(shape, layer, layer_weights, ops, slabs)
+        tape += [*first, *_bind_pilot(shape, layer + 1, weights, slabs, pilot), last]
         if progress is not None:
             progress(layer + 1, len(weights.layers))
     head = ops.head("head", slabs["x"], weights.output_norm, weights.head, slabs["logits"])
     last_norm = ops.add_norm("output_norm", slabs["hidden"], slabs["x"], weights.output_norm)
     return BoundDecoder((*tape, head), slabs["logits"], (*tape, last_norm), slabs["hidden"])
+
+
+def _bind_pilot(
+    shape: DecoderShape, layer: int, weights: DecoderWeights, slabs: dict[str, Slab], pilot: ExpertReader | None
+) -> list[BoundOp]:
+    """What hints at the experts that `layer` is likely to need, from the state before it."""
+    if pilot is None or shape.experts is None or layer == len(weights.layers):
+        return []
+    ahead = weights.layers[layer]
+    assert isinstance(ahead.feed_forward, ExpertsWeights), "weights that were taken for this shape"
+    router = Projection(ahead.feed_forward.router, slabs["guesses"])
+    return [pilot.pilot(f"blk.{layer}.pilot", slabs["x"], ahead.ffn_norm, router, layer, shape.experts.n_used)]
 
 
 def _bind_attention(

@@ -117,7 +117,7 @@ def _take_shared(tensors: TensorReader, width: int, stem: str, d_model: int) -> 
 
 def experts_widths(shape: ExpertsShape, d_model: int) -> dict[str, int]:
     """The buffers that layers with experts use, and their values per row."""
-    widths = {"scores": shape.n_experts}
+    widths = {"scores": shape.n_experts, "guesses": shape.n_experts}
     if shape.d_shared:
         widths |= {"switch": 1, "shared_gate": shape.d_shared, "shared_up": shape.d_shared, "branch": d_model}
     return widths

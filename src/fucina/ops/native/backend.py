@@ -19,17 +19,21 @@ from fucina.ops.guards import (
     check_table,
     require_equal,
 )
+from fucina.ops.native.streaming import NativeExperts
 from fucina.ops.seam import (
     AttentionSpec,
     BoundOp,
     Experts,
     Gate,
     MixtureSpec,
+    Planner,
     Projection,
     RmsNorm,
     Slab,
     SwitchedBranch,
 )
+from fucina.storage.experts.catalog import Catalog
+from fucina.storage.experts.options import StreamOptions
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.mapping import forget_pages
 from fucina.storage.weights import Weight
@@ -73,6 +77,7 @@ class NativeOps:
         self._borrowed: list[object] = []  # what bound ops read without owning
         self._pool: KvPool | None = None
         self._resident: Any = module.ResidentExperts()
+        self._streamed: NativeExperts | None = None
         self._tape: Sequence[BoundOp] = ()  # the one run last,
         self._native_tape: Any = None  # and what the extension made of it
 
@@ -163,7 +168,7 @@ class NativeOps:
         *,
         shared: SwitchedBranch | None = None,
     ) -> BoundOp:
-        """Bind the experts that the scores choose, all of them in memory."""
+        """Bind the experts that the scores choose: all of them in memory, unless `bind_experts` was called."""
         check_mixture(name, x, norm, scores, experts, spec, shared)
         _require_lanes(name, x.width)
         _require_lanes(name, experts.down.d_in)
@@ -172,15 +177,15 @@ class NativeOps:
             raise ShapeError(
                 f"{name}: experts used", expected=f"at most {most} with {self.max_rows} rows", got=spec.n_used
             )
-        stacks = [[self._weight(part) for part in stack.parts()] for stack in (experts.gate, experts.up, experts.down)]
+        source, layer = self._expert_source(experts, spec.layer)
         return _bound(
             self._backend.mixture(
                 name,
                 x,
                 self._norm(norm),
                 scores,
-                source=self._resident,
-                layer=self._resident.add_layer(*stacks),
+                source=source,
+                layer=layer,
                 n_used=spec.n_used,
                 renormalize=spec.renormalize,
                 scale=spec.scale,
@@ -189,6 +194,19 @@ class NativeOps:
                 switch=None if shared is None else shared.switch,
             )
         )
+
+    def bind_experts(self, catalog: Catalog, plan: Planner, options: StreamOptions) -> NativeExperts:
+        """Have mixtures bound after this read their experts from files."""
+        self._streamed = NativeExperts(
+            self._module,
+            self._backend.tier,
+            self._bind_pilot,
+            tiles=self.repack,
+            catalog=catalog,
+            plan=plan,
+            options=options,
+        )
+        return self._streamed
 
     def head(self, name: str, x: Slab, norm: RmsNorm, weight: Weight, out: Slab) -> BoundOp:
         """Bind the logits of the rows that want them."""
@@ -210,6 +228,9 @@ class NativeOps:
             self._take_tape(tape)
         try:
             self._backend.run(self._native_tape, batch.spans)
+        except self._module.ReadFailed as error:
+            assert self._streamed is not None, "whoever else reads files"
+            raise self._streamed.failure(str(error)) from None
         except ValueError as error:
             raise ShapeError("batch", expected="rows, tokens and blocks in bounds", got=str(error)) from None
 
@@ -223,6 +244,19 @@ class NativeOps:
     def _take_tape(self, tape: Sequence[BoundOp]) -> None:
         self._native_tape = self._module.Tape(list(tape))
         self._tape = tape
+
+    def _bind_pilot(
+        self, name: str, x: Slab, norm: RmsNorm, router: Projection, source: Any, layer: int, n_used: int
+    ) -> BoundOp:
+        check_linear(name, x, (router,), norm, None)
+        return _bound(self._backend.pilot(name, x, self._norm(norm), self._projection(router), source, layer, n_used))
+
+    def _expert_source(self, experts: Experts, layer: int) -> tuple[Any, int]:
+        """Where a layer's experts come from, and the number that the layer has there."""
+        if self._streamed is not None:
+            return self._streamed.source, layer
+        stacks = [[self._weight(part) for part in stack.parts()] for stack in (experts.gate, experts.up, experts.down)]
+        return self._resident, self._resident.add_layer(*stacks)
 
     def _norm(self, norm: RmsNorm | None) -> Any:
         return None if norm is None else self._module.Norm(np.ascontiguousarray(norm.weight, np.float32), norm.eps)

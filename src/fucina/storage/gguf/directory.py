@@ -12,7 +12,7 @@ from fucina.core.formats import KNOWN_UNSUPPORTED, SUPPORTED, Format, supported_
 from fucina.errors import BadHeader, BadTensor, TruncatedFile, UnsupportedFormat
 from fucina.storage.gguf import limits
 from fucina.storage.gguf.cursor import Cursor, shown
-from fucina.storage.weights import Weight
+from fucina.storage.weights import Place, Weight
 
 #: What follows the number of dimensions: the dimensions, the type number, the offset.
 _LAYOUTS = {n: struct.Struct(f"<{n}QIQ") for n in range(1, limits.DIMENSIONS + 1)}
@@ -47,12 +47,12 @@ def read_directory(cursor: Cursor, n_tensors: int, alignment: int) -> dict[str, 
         entries[entry.name] = entry
     data_start = _aligned(cursor.position, alignment)
     _check_places(cursor.path, list(entries.values()), len(cursor.data) - data_start, alignment)
-    return {
-        entry.name: Weight(
-            entry.name, entry.format, entry.shape, cursor.data[data_start + entry.offset : data_start + entry.end]
-        )
-        for entry in entries.values()
-    }
+    return {entry.name: _borrowed(cursor, data_start, entry) for entry in entries.values()}
+
+
+def _borrowed(cursor: Cursor, data_start: int, entry: TensorEntry) -> Weight:
+    data = cursor.data[data_start + entry.offset : data_start + entry.end]
+    return Weight(entry.name, entry.format, entry.shape, data, Place(cursor.path, data_start + entry.offset))
 
 
 def _read_entry(cursor: Cursor, index: int, alignment: int) -> TensorEntry:

@@ -1,0 +1,32 @@
+#include "tape/pilot.h"
+
+namespace fucina {
+
+namespace {
+// Many rows need most experts anyway, and their layers take long enough to read what is missing.
+constexpr int kMostRows = 4;
+}  // namespace
+
+PilotOp::PilotOp(std::string op_name, const Kernels& kernels, std::unique_ptr<Op> router, std::shared_ptr<Slab> scores,
+                 std::shared_ptr<ExpertSource> source, std::size_t layer, RoutingSpec routing)
+    : Op(std::move(op_name)),
+      kernels_(kernels),
+      router_(std::move(router)),
+      scores_(std::move(scores)),
+      source_(std::move(source)),
+      layer_(layer),
+      routing_(routing),
+      room_(static_cast<std::size_t>((routing.n_experts + 7) / 8 * 8)),
+      weights_(static_cast<std::size_t>(routing.n_used)),
+      chosen_(static_cast<std::size_t>(routing.n_used)) {}
+
+void PilotOp::run(Team::Job& job, const Pass& pass) {
+  if (pass.rows() > kMostRows) return;
+  router_->run(job, pass);
+  for (int row = 0; row < pass.rows(); row++) {
+    choose_experts(kernels_, routing_, scores_->row(row), room_.data(), chosen_.data(), weights_.data());
+    source_->hint(layer_, chosen_);
+  }
+}
+
+}  // namespace fucina
