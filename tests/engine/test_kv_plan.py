@@ -10,7 +10,7 @@ from fucina.models.loader import MemoryNeeded
 
 BLOCK = 64 * 1000
 #: Ten blocks for one full context.
-NEEDED = MemoryNeeded(weights_bytes=1, kv_bytes_per_position=1000, kv_bytes=10 * BLOCK, workspace_bytes=1)
+NEEDED = MemoryNeeded(weights_bytes=1, experts=None, kv_bytes_per_position=1000, kv_bytes=10 * BLOCK, workspace_bytes=1)
 
 
 @pytest.mark.parametrize(
