@@ -42,11 +42,15 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "kv_memory": ("64M", "64M"),
     "kv_cache_dir": ("some/folder", Path("some/folder")),
     "kv_disk": ("1G", "1G"),
+    "moe_stream": ("true", True),
+    "moe_cache": ("32M", "32M"),
+    "moe_pin": ("8M", "8M"),
+    "moe_learn": ("false", False),
 }
 #: Tested for what they do, below and in test_serve.py.
 OTHERS = {"config", "api_key_file", "log_format"}
 LISTS = {"alias", "api_key", "cors", "host_name"}
-FLAGS = {"spec", "repack"}
+FLAGS = {"spec", "repack", "moe_stream", "moe_learn"}
 
 
 @pytest.fixture
