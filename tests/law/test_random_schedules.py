@@ -54,7 +54,7 @@ from fucina.text.tokenizer import Tokenizer
 
 N_TOGETHER = 16
 #: Schedules of a default run.
-FEW = {"scripted": 20, "llama": 12, "gemma3": 8, "smollm2_path": 1}
+FEW = {"scripted": 20, "llama": 12, "gemma3": 8, "smollm2_path": 2}
 #: Prompts end after so many tokens; they are cut from a few texts, so that many share what they begin with.
 LENGTHS = (1, 2, 17, 63, 64, 65, 100, 128, 131, 190)
 STORY = (
@@ -325,6 +325,7 @@ def test_every_request_is_as_it_is_alone(request: pytest.FixtureRequest, rig: Ri
         rig.run(number, told)
     told["schedules"], told["seconds"] = n, round(time.perf_counter() - before)
     print(name, dict(told))
-    assert told["whole"] > told["cancelled"] > 0
+    assert told["whole"] > told["cancelled"]
     if n >= FEW["gemma3"]:  # everything that may happen did
-        assert min(told[key] for key in ("preemptions", "kv_waits", "cached_tokens", "accepted", "rejected")) > 0
+        happened = ("cancelled", "preemptions", "kv_waits", "cached_tokens", "accepted", "rejected")
+        assert min(told[key] for key in happened) > 0
