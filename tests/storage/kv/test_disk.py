@@ -232,7 +232,9 @@ def test_a_flipped_bit_is_a_miss_and_the_block_can_be_stored_again(
     assert comes_back(tier, pool, stored) and tier.n_stored == 2
 
 
-@pytest.mark.parametrize("damage", ["gone", "noise", "another program's", "cut", "altered", "wrong types"])
+@pytest.mark.parametrize(
+    "damage", ["gone", "noise", "unknown format", "another program's", "cut", "altered", "wrong types"]
+)
 def test_an_index_that_is_lost_is_made_anew_from_the_segments(tmp_path: Path, pool: KvPool, damage: str) -> None:
     tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)
     blocks = [make((n, *FULL)[: 20 + n]) for n in range(40)]
@@ -256,6 +258,10 @@ def _damage(index: Path, damage: str) -> None:
         index.unlink()
     elif damage == "noise":
         index.write_bytes(np.random.default_rng(0).bytes(20000))
+    elif damage == "unknown format":
+        with index.open("r+b") as file:
+            file.seek(44)  # the number of the schema's format, which is 4 at most
+            file.write(b"\0\0\0\5")
     elif damage == "cut":
         os.truncate(index, index.stat().st_size // 2 + 100)
     else:

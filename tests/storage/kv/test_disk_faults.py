@@ -189,6 +189,7 @@ class Battered(RuleBasedStateMachine):
         self.tier = open_tier(self.directory, self.pool, self.files)
         self.kept: set[int] = set()
         self.sure: list[int] = []
+        self.is_damaged = False  # some segment, by us
 
     def teardown(self) -> None:
         self.tier.close()
@@ -224,6 +225,7 @@ class Battered(RuleBasedStateMachine):
     def damage(self, which: int, place: int, how: str, noise: bytes) -> None:
         assert self.tier.flush(60)  # else the writer removes what we are about to damage
         self.sure.clear()
+        self.is_damaged = True
         segments = self.segments()
         if not segments:
             return
@@ -244,6 +246,8 @@ class Battered(RuleBasedStateMachine):
         index = max(self.directory.glob("*.sqlite"), key=lambda path: int(path.name.split(".")[1]))
         if how == "lose":
             index.unlink()
+            if self.is_damaged:
+                self.sure.clear()  # a segment tells its records up to the damage, if nothing else does
         else:
             with index.open("r+b") as file:
                 file.seek(0 if how == "noise" else place % index.stat().st_size)

@@ -42,8 +42,8 @@ def _readable_index(folder: Folder) -> Index:
     try:
         return Index(path)
     except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise  # locked, or no room: not the file's fault
+        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise  # locked, or no room: not the file's fault, as an unknown format is
         what = f"{path}, an index of the KV cache, cannot be read ({error}): a new one is made, and you may delete it"
         warnings.warn(what, KvDiskWarning, stacklevel=5)
         return Index(folder.begin_index())
