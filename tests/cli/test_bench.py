@@ -55,3 +55,10 @@ def test_bytes_that_one_token_needs(tmp_path: Path, tied: bool) -> None:
     head = model_bytes(path).vocab * row
     # the last norm, two layers, the head; where the head is a tensor of its own, one row of the embedding beside it
     assert model_bytes(path).read_per_token_bytes == 256 * 4 + 2 * layer + head + (0 if tied else row)
+
+
+@pytest.mark.parametrize("option", ["--prefill", "--decode", "--repeat"])
+def test_costs_take_no_sizes(invoke, tiny_path: Path, option: str) -> None:
+    result = invoke("bench", tiny_path, "--spec-cost", option, 4)
+    assert result.exit_code == 2
+    assert "--spec-cost" in result.stderr

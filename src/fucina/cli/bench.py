@@ -17,6 +17,7 @@ from fucina.cli.progress import find_model
 from fucina.core.randomness import uniform
 from fucina.core.units import format_bytes
 from fucina.decoding.params import SamplingParams
+from fucina.errors import ConfigError
 from fucina.ops.choose import describe_machine, measure_read_bandwidth
 from fucina.storage.gguf import StringArray, open_gguf
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 _PREFILL_SIZES = [16, 128, 512]
+_DECODED, _REPEATS = 64, 3
 _DECODE_PROMPT = 16
 
 
@@ -47,8 +49,10 @@ def command(
             "--prefill", metavar="N", min=1, help="Prompt tokens to time; may be repeated. Without it: 16, 128 and 512."
         ),
     ] = None,
-    decode: Annotated[int, typer.Option("--decode", metavar="N", min=2, help="Tokens to write.")] = 64,
-    repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Runs of each; the median is shown.")] = 3,
+    decode: Annotated[int | None, typer.Option("--decode", metavar="N", min=2, help="Tokens to write: 64.")] = None,
+    repeat: Annotated[
+        int | None, typer.Option("--repeat", metavar="N", min=1, help="Runs of each, of which the median is shown: 3.")
+    ] = None,
     spec_cost: Annotated[
         bool,
         typer.Option(
@@ -79,13 +83,17 @@ def command(
     weights that one token needs. The last line of the output is one JSON object.
     --spec-cost shows, for so many drafts, the cost of a pass and the share that must be right for a gain.
     """
+    if spec_cost and (prefill or decode or repeat):
+        raise ConfigError(
+            "--spec-cost", got="sizes of the other benchmark", expected="no --prefill, --decode, --repeat"
+        )
     path = find_model(model)
     kept = None, None, "8G", moe_stream, moe_cache, moe_pin, moe_learn
     machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec_cost, *kept)
     if spec_cost:
         show_costs(path, machine)
         return
-    measure(path, machine, prefill or _PREFILL_SIZES, decode, repeat)
+    measure(path, machine, prefill or _PREFILL_SIZES, decode or _DECODED, repeat or _REPEATS)
 
 
 def measure(path: Path, machine: Machine, prefill: list[int], decode: int, repeat: int) -> None:

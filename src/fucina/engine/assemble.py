@@ -62,7 +62,7 @@ def load(
     context        tokens of a prompt and its answer together; None: what the model was made for.
     kv_format      of the cache: 'f16'; 'q8_0', about half the memory; 'f32', twice the memory and nothing rounded.
     prefill_chunk  prompt tokens computed in one pass; fewer beside answers that are being written, so that a pass takes
-                   at most twice as long for them. Like threads, tier and backend 'native' it changes speed only.
+                   at most 2.2 times as long for them. Like threads, tier and backend 'native' it changes speed only.
     max_running    requests computed at once; more wait. None: as many as a pass has rows.
     repack         weights into the layout that the tier computes fastest from; False: read them from the mapped file,
                    which saves their copy and is slower. The same bits. None: as FUCINA_NO_REPACK says.
