@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from fucina.storage.models import pull
+
+# Time decides no test. New examples are drawn at every run; CI draws the same ones, with Hypothesis's own profile "ci".
+settings.register_profile("fucina")
+settings.load_profile("fucina")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -64,7 +64,7 @@ LOGITS = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     LOGITS,
     st.one_of(st.floats(0.05, 5.0), st.just(1.0)),

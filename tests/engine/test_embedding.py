@@ -91,7 +91,7 @@ def test_vectors_are_pooled_as_by_hand(pooling: TextPooling, normalize: bool) ->
     assert_all_given_back(scripted)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=150), min_size=1, max_size=8),
     st.integers(1, 64),

@@ -42,7 +42,7 @@ def restarted(talk: Conversation, path: Path, kv_blocks: int | None = None, salt
     return new_model(kv_blocks).conversation(file=path, cache_salt=salt)
 
 
-@settings(max_examples=40, stateful_step_count=12, deadline=None)
+@settings(max_examples=40, stateful_step_count=12)
 class Restarts(RuleBasedStateMachine):
     """A conversation that is restarted now and then beside one that is not."""
 

@@ -48,7 +48,7 @@ def test_damaged_headers_of_tiny_models(tmp_path: Path, family: str) -> None:
     model = tiny_model(tmp_path / "m.gguf", family, n_layers=1)
     honest, file_bytes = header_bytes(model), model.stat().st_size
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(seed=st.integers(0, 2**64 - 1))
     def only_typed_errors(seed: int) -> None:
         open_damaged(tmp_path / "damaged.gguf", mutate(honest, random.Random(seed)), file_bytes)

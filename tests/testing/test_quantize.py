@@ -62,7 +62,7 @@ def test_float_formats_equal_the_peers_own_encoding(fmt: Format) -> None:
     assert (quantize(weights, fmt) == theirs).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), exponent=st.integers(-12, 9), fmt=st.sampled_from(FORMATS))
 def test_any_magnitude_has_the_right_length_and_finite_weights(seed: int, exponent: int, fmt: Format) -> None:
     weights = (np.random.default_rng(seed).normal(size=(2, 256)) * 2.0**exponent).astype(np.float32)

@@ -166,7 +166,7 @@ _ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.dictionaries(_KEYS, _ANYTHING, max_size=5))
 def test_whatever_comes_is_checked_or_refused(schema: dict[str, Any]) -> None:
     """Nothing but a typed error, for a mapping as for its text."""

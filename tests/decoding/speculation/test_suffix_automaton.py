@@ -142,7 +142,7 @@ def test_adversarial_streams(name: str) -> None:
 
 
 @given(st.sampled_from([2, 5, 31]).flatmap(lambda n: st.lists(st.integers(0, n - 1), max_size=150)))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_stream(tokens: list[int]) -> None:
     check_stream([new_index(kind) for kind in KINDS], tokens)
 
@@ -151,7 +151,7 @@ def test_any_stream(tokens: list[int]) -> None:
     st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=4),
     st.lists(st.integers(0, 3), max_size=25),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_stream_of_repeated_phrases(phrases: list[list[int]], order: list[int]) -> None:
     check_stream(
         [new_index(kind) for kind in KINDS], [token for i in order for token in phrases[i % len(phrases)]][:200]
@@ -297,7 +297,7 @@ def test_an_empty_document_matches_nothing(kind: str) -> None:
         )
     )
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_cursors_find_the_longest_suffix_in_the_document(case: tuple[list[int], list[int], int]) -> None:
     document, conversation, quoted_from = case
     conversation = conversation + document[quoted_from:] + conversation[:5]
@@ -395,7 +395,7 @@ class Automata(RuleBasedStateMachine):
 
 
 TestAutomata = Automata.TestCase
-TestAutomata.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestAutomata.settings = settings(max_examples=40, stateful_step_count=25)
 
 
 def test_the_native_one_is_used_where_it_is() -> None:

@@ -58,7 +58,7 @@ ODD = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), n_strings=st.integers(0, 1500), n_odd=st.sampled_from([0, 1, 20, 900]))
 @example(seed=0, n_strings=257, n_odd=257)
 @example(seed=0, n_strings=256, n_odd=256)
@@ -70,7 +70,7 @@ def test_any_mixture_of_strings_reads_back(seed: int, n_strings: int, n_odd: int
     assert_reads_back([text.encode() for text in texts])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=30))
 def test_any_text_reads_back(texts: list[str]) -> None:
     assert_reads_back([text.encode() for text in texts])

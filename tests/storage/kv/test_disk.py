@@ -233,7 +233,7 @@ def test_a_flipped_bit_is_a_miss_and_the_block_can_be_stored_again(
 
 
 @pytest.mark.parametrize(
-    "damage", ["gone", "noise", "unknown format", "another program's", "cut", "altered", "wrong types"]
+    "damage", ["gone", "noise", "unknown format", "no UTF-8", "another program's", "cut", "altered", "wrong types"]
 )
 def test_an_index_that_is_lost_is_made_anew_from_the_segments(tmp_path: Path, pool: KvPool, damage: str) -> None:
     tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)
@@ -262,6 +262,8 @@ def _damage(index: Path, damage: str) -> None:
         with index.open("r+b") as file:
             file.seek(44)  # the number of the schema's format, which is 4 at most
             file.write(b"\0\0\0\5")
+    elif damage == "no UTF-8":
+        index.write_bytes(index.read_bytes().replace(b"children", b"childre\x80"))  # SQLite's messages quote it
     elif damage == "cut":
         os.truncate(index, index.stat().st_size // 2 + 100)
     else:

@@ -272,5 +272,5 @@ class Battered(RuleBasedStateMachine):
         return sorted(self.directory.glob("*.kv1"), key=lambda path: path.stat().st_mtime_ns)
 
 
-Battered.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+Battered.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
 TestBattered = Battered.TestCase

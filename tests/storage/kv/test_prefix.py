@@ -111,11 +111,11 @@ class Prompts(RuleBasedStateMachine):
 
 
 TestPrompts = Prompts.TestCase
-TestPrompts.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPrompts.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=300), st.lists(st.integers(0, 3), min_size=2, max_size=300))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_reuse_is_exact_to_the_token(first: list[int], second: list[int]) -> None:
     pool = KvPool(GEOMETRY, 32)
     cache = PrefixCache(pool)

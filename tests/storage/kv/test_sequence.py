@@ -110,7 +110,7 @@ class Sequences(RuleBasedStateMachine):
         assert self.pool.n_free == self.pool.capacity
 
 
-Sequences.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Sequences.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestSequences = Sequences.TestCase
 
 

@@ -125,7 +125,7 @@ class Folder:
 
     def _open(self, name: str, flags: int) -> int:
         """Open a regular file here that is ours, following no link."""
-        if os.sep in name:
+        if os.sep in name or "\0" in name:
             raise OSError(errno.EINVAL, f"{name!r} is not the name of a file here")
         safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not hold us up
         fd = os.open(name, flags | safe, 0o600, dir_fd=self._fd)

@@ -10,7 +10,7 @@ import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fucina.storage.kv.disk.record import Record
 
@@ -204,9 +204,23 @@ class Index:
             raise sqlite3.DatabaseError(f"its own check says: {report[0]}")
 
 
+class _Connection(sqlite3.Connection):
+    """A connection to a file that may be damaged: its names, which stand in SQLite's messages, may be no UTF-8."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        try:
+            return super().execute(sql, parameters)
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("its tables have names that are no UTF-8") from error
+
+
 def _connect(path: Path, patience_s: float) -> sqlite3.Connection:
     """A connection that commits when told to, and may move from the thread that made it to the one that uses it."""
-    return sqlite3.connect(path, timeout=patience_s, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=patience_s, isolation_level=None, check_same_thread=False, factory=_Connection
+    )
+    connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged name is not a segment's
+    return connection
 
 
 def _neighbors(connection: sqlite3.Connection, identity: bytes, parent: bytes, tokens: bytes) -> list[Child]:
