@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +57,14 @@ def given(invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callab
     """Run the verb as far as its options: what arrived, or the failure's text under 'failure'."""
     arrived: dict[str, Any] = {}
 
-    def take(word: str, aliases: list[str], served: Any, machine: Any, show: object) -> None:
+    def take(word: str, aliases: list[str], served: Any, given: dict[str, Any], show: object) -> None:
         del show
         arrived.update(model=word, alias=tuple(aliases), host=served.host, port=served.port, api_key=served.api_keys)
         arrived.update(cors=served.origins, host_name=served.hosts, parallel=served.parallel, queue=served.queue)
         arrived.update(max_body=served.max_body, deadline=served.deadline_s, drain=served.drain_s)
         defaults = served.defaults
         arrived.update(temp=defaults.temperature, top_k=defaults.top_k, top_p=defaults.top_p, min_p=defaults.min_p)
-        arrived.update(asdict(machine), spec=machine.speculation)
+        arrived.update(given, spec=given["speculation"])
 
     monkeypatch.setattr(verb, "_serve", take)
     monkeypatch.setattr(verb, "set_up_logs", lambda form: arrived.update(log_format=form))

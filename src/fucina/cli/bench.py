@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fucina import __version__
+import fucina
 from fucina.cli import answer, options, report, terminal
-from fucina.cli.opening import Machine, open_model
+from fucina.cli.groups import Computing, Experts, grouped
+from fucina.cli.opening import load_options
 from fucina.cli.progress import find_model
 from fucina.core.randomness import uniform
 from fucina.core.units import format_bytes
@@ -41,8 +42,10 @@ class ModelBytes:
 
 
 @app.command()
+@grouped
 def command(
     model: options.Model,
+    *,
     prefill: Annotated[
         list[int] | None,
         typer.Option(
@@ -59,17 +62,8 @@ def command(
             "--spec-cost", help="Measure what verifying drafts costs here instead, and keep it for speculation."
         ),
     ] = False,
-    threads: options.Threads = None,
-    tier: options.Tier = None,
-    backend: options.Backend = None,
-    context: options.Context = None,
-    kv_format: options.KvFormat = "f16",
-    prefill_chunk: options.PrefillChunk = 512,
-    repack: options.Repack = None,
-    moe_stream: options.MoeStream = None,
-    moe_cache: options.MoeCache = None,
-    moe_pin: options.MoePin = None,
-    moe_learn: options.MoeLearn = True,
+    computing: Computing,
+    experts: Experts,
 ) -> None:
     """Measure prefill and decode, and the share of the memory roof that decode reaches.
 
@@ -88,19 +82,18 @@ def command(
             "--spec-cost", got="sizes of the other benchmark", expected="no --prefill, --decode, --repeat"
         )
     path = find_model(model)
-    kept = None, None, "8G", moe_stream, moe_cache, moe_pin, moe_learn
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec_cost, *kept)
+    asked = load_options(computing, experts)
     if spec_cost:
-        show_costs(path, machine)
+        show_costs(path, asked)
         return
-    measure(path, machine, prefill or _PREFILL_SIZES, decode or _DECODED, repeat or _REPEATS)
+    measure(path, asked, prefill or _PREFILL_SIZES, decode or _DECODED, repeat or _REPEATS)
 
 
-def measure(path: Path, machine: Machine, prefill: list[int], decode: int, repeat: int) -> None:
+def measure(path: Path, asked: dict[str, Any], prefill: list[int], decode: int, repeat: int) -> None:
     """Time prompts and answers, show the rates, and print all that was measured as one JSON object."""
     sizes = model_bytes(path)
-    roof = measure_read_bandwidth(threads=machine.threads)
-    loaded = open_model(str(path), machine)
+    roof = measure_read_bandwidth(threads=asked["threads"])
+    loaded = fucina.load(path, speculation=False, **asked)
     run = Bench(loaded, sizes.vocab, repeat)
     prefill_rates = {n: run.prefill_tok_per_s(n) for n in prefill}
     decode_rate = run.decode_tok_per_s(decode)
@@ -109,7 +102,7 @@ def measure(path: Path, machine: Machine, prefill: list[int], decode: int, repea
     for line in answer.expert_lines(loaded.experts):
         terminal.note(line)
     record = {
-        **conditions(path, machine),
+        **conditions(path, asked),
         **asdict(sizes),
         "repeat": repeat,
         "prefill_tok_per_s": prefill_rates,
@@ -122,9 +115,9 @@ def measure(path: Path, machine: Machine, prefill: list[int], decode: int, repea
     print(json.dumps(record), flush=True)
 
 
-def show_costs(path: Path, machine: Machine) -> None:
+def show_costs(path: Path, asked: dict[str, Any]) -> None:
     """Measure what passes of several rows cost, and what share of drafts must be right for them to pay."""
-    points = open_model(str(path), machine).drafts.measure_costs()
+    points = fucina.load(path, **asked).drafts.measure_costs()
     greatest = points[-1][1]
     columns = [("drafts", "cost in plain steps", "pays from", "")]
     for rows, cost in points[1:]:
@@ -132,12 +125,12 @@ def show_costs(path: Path, machine: Machine) -> None:
             (str(rows - 1), f"{cost:.2f}", f"{max(cost - 1, 0) / (rows - 1):.0%}", report.bar(cost / greatest))
         )
     report.columns(terminal.stdout(), columns)
-    print(json.dumps(conditions(path, machine) | {"rows_and_costs": points}), flush=True)
+    print(json.dumps(conditions(path, asked) | {"rows_and_costs": points}), flush=True)
 
 
-def conditions(path: Path, machine: Machine) -> dict[str, Any]:
+def conditions(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """What was measured, where and how."""
-    return {"fucina": __version__, "model": path.name, "machine": describe_machine(), "asked": asdict(machine)}
+    return {"fucina": fucina.__version__, "model": path.name, "machine": describe_machine(), "asked": asked}
 
 
 def model_bytes(path: Path) -> ModelBytes:

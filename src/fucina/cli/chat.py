@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_constraint, given_references, given_sampling
-from fucina.cli.opening import Machine, open_model
+from fucina.cli.given import given_references
+from fucina.cli.groups import Computing, Experts, Form, Keeping, Sampling, grouped
+from fucina.cli.opening import open_model
 from fucina.cli.signals import soft_interrupt
 from fucina.decoding.params import SamplingParams
 from fucina.errors import FucinaError
@@ -33,37 +34,20 @@ Ctrl-C stops an answer."""
 
 
 @app.command()
+@grouped
 def command(
     model: options.Model,
+    *,
     system: options.System = None,
     kv_save: options.KvSave = None,
     max_tokens: options.MaxTokens = None,
-    temp: options.Temperature = 0.0,
-    top_k: options.TopK = None,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    repeat_penalty: options.RepeatPenalty = 1.0,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    json_schema: options.JsonSchema = None,
-    regex: options.Regex = None,
-    lark: options.Lark = None,
+    sampling: Sampling,
+    form: Form,
     spec: options.Spec = True,
     spec_ref: options.SpecRef = None,
-    threads: options.Threads = None,
-    tier: options.Tier = None,
-    backend: options.Backend = None,
-    context: options.Context = None,
-    kv_format: options.KvFormat = "f16",
-    prefill_chunk: options.PrefillChunk = 512,
-    repack: options.Repack = None,
-    kv_memory: options.KvMemory = None,
-    kv_cache_dir: options.KvCacheDir = None,
-    kv_disk: options.KvDisk = "8G",
-    moe_stream: options.MoeStream = None,
-    moe_cache: options.MoeCache = None,
-    moe_pin: options.MoePin = None,
-    moe_learn: options.MoeLearn = True,
+    computing: Computing,
+    keeping: Keeping,
+    experts: Experts,
 ) -> None:
     """Talk with a model. Ctrl-C stops an answer, Ctrl-D or /bye leaves, /help lists the rest.
 
@@ -78,13 +62,14 @@ def command(
 
     A form (--json-schema, --regex, --lark) is that of every answer.
     """
-    params = given_sampling(max_tokens, temp, top_k, top_p, min_p, repeat_penalty, seed, stop)
+    params = sampling.params(max_tokens)
     references = given_references(spec_ref, speculation=spec)
-    constraint = given_constraint(json_schema, regex, lark)
+    constraint = form.constraint()
     answer.expect_cuts()
-    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
-    with open_model(model, machine) as loaded, loaded.conversation(system, file=kv_save) as conversation:
+    with (
+        open_model(model, computing, keeping, experts, speculation=spec) as loaded,
+        loaded.conversation(system, file=kv_save) as conversation,
+    ):
         if kv_save is not None:
             terminal.note(resumed(conversation, kv_save))
         Talk(conversation, params, references, constraint, lambda: answer.expert_lines(loaded.experts)).run()

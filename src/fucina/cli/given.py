@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fucina.decoding.grammar.constraint import Constraint
-from fucina.decoding.params import SamplingParams
 from fucina.errors import ConfigError
 
 
@@ -23,31 +22,6 @@ def given_text(name: str, text: str | None) -> str:
     except UnicodeEncodeError:
         raise ConfigError(name, got=text, expected="valid UTF-8") from None
     return text
-
-
-def given_sampling(
-    max_tokens: int | None,
-    temperature: float,
-    top_k: int | None,
-    top_p: float,
-    min_p: float,
-    repeat_penalty: float,
-    seed: int | None,
-    stop: Sequence[str] | None,
-    logprobs: int | None = None,
-) -> SamplingParams:
-    """How tokens are chosen. Raises ConfigError."""
-    return SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repeat_penalty=repeat_penalty,
-        seed=seed,
-        stop=tuple(stop or ()),
-        logprobs=logprobs,
-    )
 
 
 def _piped_text(name: str) -> str:

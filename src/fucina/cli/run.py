@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fucina.cli import answer, options, terminal
-from fucina.cli.given import given_constraint, given_references, given_sampling, given_text
-from fucina.cli.opening import Machine, open_model
+from fucina.cli.given import given_references, given_text
+from fucina.cli.groups import Computing, Experts, Form, Keeping, Sampling, grouped
+from fucina.cli.opening import open_model
 from fucina.decoding.params import SamplingParams
 from fucina.errors import ConfigError
 
@@ -22,40 +23,23 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@grouped
 def command(
     model: options.Model,
+    *,
     prompt: options.Prompt = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
     system: options.System = None,
     max_tokens: options.MaxTokens = 512,
-    temp: options.Temperature = 0.0,
-    top_k: options.TopK = None,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    repeat_penalty: options.RepeatPenalty = 1.0,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
+    sampling: Sampling,
     logprobs: options.Logprobs = None,
     as_json: options.Json = False,
-    json_schema: options.JsonSchema = None,
-    regex: options.Regex = None,
-    lark: options.Lark = None,
+    form: Form,
     spec: options.Spec = True,
     spec_ref: options.SpecRef = None,
-    threads: options.Threads = None,
-    tier: options.Tier = None,
-    backend: options.Backend = None,
-    context: options.Context = None,
-    kv_format: options.KvFormat = "f16",
-    prefill_chunk: options.PrefillChunk = 512,
-    repack: options.Repack = None,
-    kv_memory: options.KvMemory = None,
-    kv_cache_dir: options.KvCacheDir = None,
-    kv_disk: options.KvDisk = "8G",
-    moe_stream: options.MoeStream = None,
-    moe_cache: options.MoeCache = None,
-    moe_pin: options.MoePin = None,
-    moe_learn: options.MoeLearn = True,
+    computing: Computing,
+    keeping: Keeping,
+    experts: Experts,
 ) -> None:
     """Answer one prompt: the text goes to stdout as it is made, statistics go to stderr.
 
@@ -68,13 +52,11 @@ def command(
     Without --temp the likeliest token is always taken, so the same prompt gives the same text.
     An answer that is cut off before it has its form is printed all the same; the exit code is 10 then.
     """
-    params = given_sampling(max_tokens, temp, top_k, top_p, min_p, repeat_penalty, seed, stop, logprobs)
+    params = sampling.params(max_tokens, logprobs)
     asked = _asked(given_text("--prompt", prompt), system, raw)
     references = given_references(spec_ref, speculation=spec)
-    question = _Question(asked, params, references, given_constraint(json_schema, regex, lark))
-    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
-    with open_model(model, machine) as loaded:
+    question = _Question(asked, params, references, form.constraint())
+    with open_model(model, computing, keeping, experts, speculation=spec) as loaded:
         _tell(model, loaded, question, as_json=as_json)
 
 

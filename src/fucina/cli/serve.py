@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,8 +15,9 @@ from fucina.cli import options
 from fucina.cli.configured import Configured
 from fucina.cli.exits import exit_code
 from fucina.cli.given import given_keys
+from fucina.cli.groups import Computing, Experts, Keeping, grouped
 from fucina.cli.logs import logged_progress, set_up_logs
-from fucina.cli.opening import Machine
+from fucina.cli.opening import load_options
 from fucina.cli.progress import shown_progress
 from fucina.core.units import format_bytes, parse_bytes
 from fucina.decoding.params import SamplingParams
@@ -68,8 +68,10 @@ _EPILOG = (
 
 
 @app.command(cls=Serve, context_settings={"auto_envvar_prefix": "FUCINA_SERVE"}, epilog=_EPILOG)
+@grouped
 def command(
     model: options.ServedModel,
+    *,
     config: options.Config = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = 8080,
@@ -89,20 +91,9 @@ def command(
     top_p: options.TopP = 0.95,
     min_p: options.MinP = 0.0,
     spec: options.Spec = True,
-    threads: options.Threads = None,
-    tier: options.Tier = None,
-    backend: options.Backend = None,
-    context: options.Context = None,
-    kv_format: options.KvFormat = "f16",
-    prefill_chunk: options.PrefillChunk = 512,
-    repack: options.Repack = None,
-    kv_memory: options.KvMemory = None,
-    kv_cache_dir: options.KvCacheDir = None,
-    kv_disk: options.KvDisk = "8G",
-    moe_stream: options.MoeStream = None,
-    moe_cache: options.MoeCache = None,
-    moe_pin: options.MoePin = None,
-    moe_learn: options.MoeLearn = True,
+    computing: Computing,
+    keeping: Keeping,
+    experts: Experts,
 ) -> None:
     """Serve a model over HTTP, for OpenAI's, Anthropic's and Ollama's clients, with a chat page at /.
 
@@ -125,9 +116,8 @@ def command(
         drain_s=drain,
         defaults=SamplingParams(temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p),
     )
-    kept = kv_memory, kv_cache_dir, kv_disk, moe_stream, moe_cache, moe_pin, moe_learn
-    machine = Machine(threads, tier, backend, context, kv_format, prefill_chunk, repack, spec, *kept)
-    _serve(model, alias or [], served, machine, _show_with(log_format))
+    given = load_options(computing, keeping, experts) | {"speculation": spec}
+    _serve(model, alias or [], served, given, _show_with(log_format))
 
 
 def _show_with(log_format: str) -> Show:
@@ -136,11 +126,10 @@ def _show_with(log_format: str) -> Show:
     return logged_progress if log_format == "json" else shown_progress
 
 
-def _serve(word: str, aliases: Sequence[str], served: ServerOptions, machine: Machine, show: Show) -> None:
+def _serve(word: str, aliases: Sequence[str], served: ServerOptions, given: dict[str, Any], show: Show) -> None:
     with show() as progress:
         path = resolve_model(word, progress=progress)
-    given = asdict(machine)
-    if machine.speculation and len(served.api_keys) > 1:
+    if given["speculation"] and len(served.api_keys) > 1:
         # drafts from others' answers would tell, by the time they save, what was said there
         given["speculation"] = SpeculationOptions(remember=False)
 
