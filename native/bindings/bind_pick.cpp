@@ -1,5 +1,8 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
+
+#include <optional>
 
 #include "bindings.h"
 #include "pick/pick.h"
@@ -22,10 +25,14 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T>&& values) {
   return {kept->data(), {kept->size()}, owner};
 }
 
-nb::object top_k(Row row, std::size_t k) {
+pick::Bitmask bitmask(const Words& words) { return {words.data(), words.shape(0)}; }
+
+nb::object top_k(Row row, std::size_t k, std::optional<Words> allowed) {
   std::vector<std::int32_t> ids;
   std::vector<float> values;
-  if (!pick::top_k(row.data(), row.shape(0), k, ids, values)) return nb::none();
+  const bool sound = allowed ? pick::top_k_allowed(row.data(), row.shape(0), bitmask(*allowed), k, ids, values)
+                             : pick::top_k(row.data(), row.shape(0), k, ids, values);
+  if (!sound) return nb::none();
   return nb::make_tuple(to_numpy(std::move(ids)), to_numpy(std::move(values)));
 }
 
@@ -35,16 +42,19 @@ void bind_pick(nb::module_& m) {
   m.def(
       "argmax", [](Row row) { return pick::argmax(row.data(), row.shape(0)); }, nb::arg("row").noconvert(),
       "The lowest id of the greatest logit of a row (vocab,) f32; -1 if the row holds NaN or +inf.");
-  m.def("top_k", &top_k, nb::arg("row").noconvert(), nb::arg("k"),
+  m.def("top_k", &top_k, nb::arg("row").noconvert(), nb::arg("k"), nb::arg("allowed").noconvert() = nb::none(),
         "(ids (k,) i32, logits (k,) f32) of the k greatest logits above -inf, greatest first, ties to the lower id; "
-        "None if the row holds NaN or +inf.");
+        "None if the row holds NaN or +inf. `allowed`: as if apply_bitmask had been there before.");
   m.def(
       "exp_sum",
-      [](Row row, float best, double inverse_temperature) {
-        return pick::exp_sum(row.data(), row.shape(0), best, inverse_temperature);
+      [](Row row, float best, double inverse_temperature, std::optional<Words> allowed) {
+        return allowed ? pick::exp_sum_allowed(row.data(), row.shape(0), bitmask(*allowed), best, inverse_temperature)
+                       : pick::exp_sum(row.data(), row.shape(0), best, inverse_temperature);
       },
       nb::arg("row").noconvert(), nb::arg("best"), nb::arg("inverse_temperature"),
-      "Sum of exp((logit - best) * inverse_temperature) over a row (vocab,) f32.");
+      nb::arg("allowed").noconvert() = nb::none(),
+      "Sum of exp((logit - best) * inverse_temperature) over a row (vocab,) f32. `allowed`: as if apply_bitmask had "
+      "been there before.");
   m.def(
       "draw",
       [](Row values, double inverse_temperature, double total, double top_p, double min_p, double uniform,
@@ -64,7 +74,7 @@ void bind_pick(nb::module_& m) {
       "Lower, in place, the logits (vocab,) f32 of the tokens in the window.");
   m.def(
       "apply_bitmask",
-      [](MutableRow row, Words words) { pick::apply_bitmask(row.data(), row.shape(0), words.data(), words.shape(0)); },
+      [](MutableRow row, Words words) { pick::apply_bitmask(row.data(), row.shape(0), bitmask(words)); },
       nb::arg("row").noconvert(), nb::arg("words").noconvert(),
       "Put -inf, in place, where a token's bit is 0 and past the last word.");
 }

@@ -50,6 +50,28 @@ void for_blocks(const float* row, std::size_t vocab, Visit visit) {
   }
 }
 
+// Calls visit for the blocks of a row with -inf where a token is not allowed, and skip for those that hold nothing else.
+template <class Visit, class Skip>
+void for_allowed_blocks(const float* row, std::size_t vocab, Bitmask allowed, Visit visit, Skip skip) {
+  for_blocks(row, vocab, [&](const float* block, std::size_t first) {
+    const std::uint32_t word = first / 32 < allowed.n_words ? allowed.words[first / 32] : 0;
+    const std::uint32_t bits = word >> first % 32 & 0xffffu;
+    if (bits == 0xffffu) return visit(block, first);
+    if (bits == 0) return skip();
+    constexpr Mask4 kBits = {1, 2, 4, 8};
+    constexpr std::int32_t kForbidden = std::bit_cast<std::int32_t>(-kInfinity);
+    float masked[kLanes];
+    for (std::size_t i = 0; i < kLanes; i += 4) {
+      const Mask4 keep = (static_cast<std::int32_t>(bits >> i) & kBits) != 0;
+      Mask4 logits;
+      std::memcpy(&logits, block + i, sizeof logits);
+      logits = (logits & keep) | (kForbidden & ~keep);
+      std::memcpy(masked + i, &logits, sizeof logits);
+    }
+    visit(static_cast<const float*>(masked), first);
+  });
+}
+
 // A processor's wider vectors, where it has them: comparisons give the same in any width.
 #if defined(__x86_64__) && defined(__linux__)
 #define FUCINA_ANY_WIDTH __attribute__((target_clones("avx2", "default")))
@@ -114,6 +136,81 @@ std::uint64_t key_of(float logit, std::size_t id) {
 
 std::size_t id_of(std::uint64_t key) { return 0xffffffffu - static_cast<std::uint32_t>(key); }
 
+// Collects the k greatest logits above -inf from blocks of a row that come in ascending order.
+class Best {
+ public:
+  Best(const float* row, std::size_t k) : row_(row), k_(k), room_(2 * k + 256) { keys_.reserve(room_ + kLanes); }
+
+  // Takes a block whose logits are those of the row, or -inf.
+  void look(const float* block, std::size_t first) {
+    const Float4 limit{threshold_, threshold_, threshold_, threshold_};
+    if (!any((load4(block) > limit) | (load4(block + 4) > limit) | (load4(block + 8) > limit) |
+             (load4(block + 12) > limit)))
+      return;
+    for (std::size_t i = 0; i < kLanes; ++i)
+      if (block[i] > threshold_) keys_.push_back(key_of(block[i], first + i));
+    if (keys_.size() >= room_) keep_best();
+  }
+
+  void give(std::vector<std::int32_t>& ids, std::vector<float>& values) {
+    if (keys_.size() > k_) keep_best();
+    std::sort(keys_.begin(), keys_.end(), std::greater<>());
+    for (const std::uint64_t key : keys_) {
+      ids.push_back(static_cast<std::int32_t>(id_of(key)));
+      values.push_back(row_[id_of(key)]);
+    }
+  }
+
+ private:
+  // Later ids lose ties, so only logits strictly above the k-th best so far can still enter.
+  void keep_best() {
+    const auto end = keys_.begin() + static_cast<std::ptrdiff_t>(k_);
+    if (k_ > 0) {
+      std::nth_element(keys_.begin(), end - 1, keys_.end(), std::greater<>());
+      threshold_ = row_[id_of(end[-1])];
+    }
+    keys_.resize(k_);
+  }
+
+  const float* row_;
+  std::size_t k_, room_;
+  std::vector<std::uint64_t> keys_;
+  float threshold_ = -kInfinity;
+};
+
+// Sums weights over 16 strided lanes.
+class ExpLanes {
+ public:
+  ExpLanes(double best, double inverse_temperature) : best_(best), inverse_temperature_(inverse_temperature) {}
+
+  void add(const float* block) {
+    for (std::size_t i = 0; i < kLanes / 2; ++i) {
+      Float2 pair;
+      std::memcpy(&pair, block + 2 * i, sizeof pair);
+      lanes_[i] += exp_lanes((__builtin_convertvector(pair, Double2) - best_) * inverse_temperature_);
+    }
+  }
+
+  // Adds a block of -inf.
+  void add_floor() {
+    for (Double2& lane : lanes_) lane += floor_;
+  }
+
+  double sum() const {
+    double sum = 0.0;
+    for (const Double2& lane : lanes_) {
+      sum += lane[0];
+      sum += lane[1];
+    }
+    return sum;
+  }
+
+ private:
+  double best_, inverse_temperature_;
+  Double2 lanes_[kLanes / 2] = {};
+  const Double2 floor_ = exp_lanes(Double2{kExpFloor, kExpFloor});
+};
+
 }  // namespace
 
 std::ptrdiff_t argmax(const float* row, std::size_t vocab) {
@@ -125,52 +222,39 @@ std::ptrdiff_t argmax(const float* row, std::size_t vocab) {
 bool top_k(const float* row, std::size_t vocab, std::size_t k, std::vector<std::int32_t>& ids,
            std::vector<float>& values) {
   if (!peak(row, vocab).sound) return false;
-  k = std::min(k, vocab);
-  if (k == 0) return true;
-  const std::size_t room = 2 * k + 256;
-  std::vector<std::uint64_t> keys;
-  keys.reserve(std::min(room, vocab) + kLanes);
-  float threshold = -kInfinity;
-  // Later ids lose ties, so only logits strictly above the k-th best so far can still enter.
-  const auto keep_best = [&] {
-    std::nth_element(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(k) - 1, keys.end(), std::greater<>());
-    keys.resize(k);
-    threshold = row[id_of(keys[k - 1])];
+  Best best(row, std::min(k, vocab));
+  for_blocks(row, vocab, [&](const float* block, std::size_t first) { best.look(block, first); });
+  best.give(ids, values);
+  return true;
+}
+
+bool top_k_allowed(const float* row, std::size_t vocab, Bitmask allowed, std::size_t k, std::vector<std::int32_t>& ids,
+                   std::vector<float>& values) {
+  Best best(row, std::min(k, vocab));
+  Mask4 sound = ~Mask4{};
+  const auto look = [&](const float* block, std::size_t first) {
+    const Float4 limit = Float4{} + kInfinity;
+    sound &= (load4(block) < limit) & (load4(block + 4) < limit) & (load4(block + 8) < limit) &
+             (load4(block + 12) < limit);
+    best.look(block, first);
   };
-  for_blocks(row, vocab, [&](const float* block, std::size_t first) {
-    const Float4 limit{threshold, threshold, threshold, threshold};
-    if (!any((load4(block) > limit) | (load4(block + 4) > limit) | (load4(block + 8) > limit) |
-             (load4(block + 12) > limit)))
-      return;
-    for (std::size_t i = 0; i < kLanes; ++i)
-      if (block[i] > threshold) keys.push_back(key_of(block[i], first + i));
-    if (keys.size() >= room) keep_best();
-  });
-  if (keys.size() > k) keep_best();
-  std::sort(keys.begin(), keys.end(), std::greater<>());
-  for (const std::uint64_t key : keys) {
-    ids.push_back(static_cast<std::int32_t>(id_of(key)));
-    values.push_back(row[id_of(key)]);
-  }
+  for_allowed_blocks(row, vocab, allowed, look, [] {});
+  if (any(~sound)) return false;
+  best.give(ids, values);
   return true;
 }
 
 double exp_sum(const float* row, std::size_t vocab, float best, double inverse_temperature) {
-  Double2 lanes[kLanes / 2] = {};
-  const double top = best;
-  for_blocks(row, vocab, [&](const float* block, std::size_t) {
-    for (std::size_t i = 0; i < kLanes / 2; ++i) {
-      Float2 pair;
-      std::memcpy(&pair, block + 2 * i, sizeof pair);
-      lanes[i] += exp_lanes((__builtin_convertvector(pair, Double2) - top) * inverse_temperature);
-    }
-  });
-  double sum = 0.0;
-  for (const Double2& lane : lanes) {
-    sum += lane[0];
-    sum += lane[1];
-  }
-  return sum;
+  ExpLanes lanes(best, inverse_temperature);
+  for_blocks(row, vocab, [&](const float* block, std::size_t) { lanes.add(block); });
+  return lanes.sum();
+}
+
+double exp_sum_allowed(const float* row, std::size_t vocab, Bitmask allowed, float best, double inverse_temperature) {
+  ExpLanes lanes(best, inverse_temperature);
+  for_allowed_blocks(
+      row, vocab, allowed, [&](const float* block, std::size_t) { lanes.add(block); }, [&] { lanes.add_floor(); });
+  return lanes.sum();
 }
 
 std::ptrdiff_t draw(const float* values, std::size_t count, const Narrowing& how) {
@@ -220,10 +304,11 @@ void penalize(float* row, std::size_t vocab, std::vector<std::int64_t> window, d
 }
 
 FUCINA_ANY_WIDTH
-void apply_bitmask(float* row, std::size_t vocab, const std::uint32_t* words, std::size_t n_words) {
+void apply_bitmask(float* row, std::size_t vocab, Bitmask allowed) {
   constexpr Mask8 kBits = {1, 2, 4, 8, 16, 32, 64, 128};
   constexpr std::int32_t kForbidden = std::bit_cast<std::int32_t>(-kInfinity);
-  const std::size_t covered = std::min(vocab, n_words * 32);
+  const std::uint32_t* words = allowed.words;
+  const std::size_t covered = std::min(vocab, allowed.n_words * 32);
   std::size_t first = 0;
   for (; first + 32 <= covered; first += 32) {
     const std::uint32_t word = words[first / 32];

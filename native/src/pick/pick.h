@@ -12,6 +12,12 @@ namespace fucina::pick {
 
 inline constexpr std::size_t kLanes = 16;
 
+// Which tokens may be chosen: those whose bit, id % 32 of words[id / 32], is 1; none past the last word.
+struct Bitmask {
+  const std::uint32_t* words;
+  std::size_t n_words;
+};
+
 // The lowest id of the greatest logit; -1 if the row holds NaN or +inf.
 std::ptrdiff_t argmax(const float* row, std::size_t vocab);
 
@@ -19,8 +25,15 @@ std::ptrdiff_t argmax(const float* row, std::size_t vocab);
 bool top_k(const float* row, std::size_t vocab, std::size_t k, std::vector<std::int32_t>& ids,
            std::vector<float>& values);
 
+// What top_k gives of the row behind apply_bitmask, without a copy of it.
+bool top_k_allowed(const float* row, std::size_t vocab, Bitmask allowed, std::size_t k, std::vector<std::int32_t>& ids,
+                   std::vector<float>& values);
+
 // Sum of e^((logit - best) * inverse_temperature) over the row; `best` is the greatest logit.
 double exp_sum(const float* row, std::size_t vocab, float best, double inverse_temperature);
+
+// What exp_sum gives of the row behind apply_bitmask, without a copy of it.
+double exp_sum_allowed(const float* row, std::size_t vocab, Bitmask allowed, float best, double inverse_temperature);
 
 // How to narrow and draw. `total` is the sum of the weights of everything that may be chosen, or negative for: of the
 // window itself. `complete`: nothing that may be chosen lies outside the window.
@@ -41,7 +54,7 @@ std::ptrdiff_t draw(const float* values, std::size_t count, const Narrowing& how
 void penalize(float* row, std::size_t vocab, std::vector<std::int64_t> window, double repeat, double frequency,
               double presence);
 
-// Put -inf where the bit of a token (bit id % 32 of words[id / 32]) is 0, and past the last word.
-void apply_bitmask(float* row, std::size_t vocab, const std::uint32_t* words, std::size_t n_words);
+// Put -inf where a token is not allowed.
+void apply_bitmask(float* row, std::size_t vocab, Bitmask allowed);
 
 }  // namespace fucina::pick

@@ -60,6 +60,7 @@ class Picker:
         self._is_greedy = params.is_greedy
         self._forbidding = processor if isinstance(processor, Forbidding) else None
         self._greatest_wins = params.is_greedy and not params.penalizes
+        self._draws_allowed = self._forbidding is not None and not params.is_greedy and not params.penalizes
         self._n_top = params.logprobs
 
     def pick(self, logits: NDArray[np.float32], history: Sequence[int]) -> Choice:
@@ -75,8 +76,13 @@ class Picker:
                 token = self._taken(logits, self._forbidding)
                 committed = token >= 0
         if token < 0:
-            row = self._edited(logits, history) if self._edits else logits
-            token = self._greatest(row) if self._is_greedy else self._drawn(row, uniform(self.seed, len(history)))
+            # where nothing but the draw needs the mask, it is spared a copy of the row
+            allowed = self._forbidding.allowed() if self._forbidding is not None and self._draws_allowed else None
+            row = self._edited(logits, history) if self._edits and allowed is None else logits
+            if self._is_greedy:
+                token = self._greatest(row)
+            else:
+                token = self._drawn(row, uniform(self.seed, len(history)), allowed)
         if self._n_top is None:
             choice = Choice(token)
         else:
@@ -118,20 +124,26 @@ class Picker:
             raise _all_masked(row)
         return token
 
-    def _drawn(self, row: NDArray[np.float32], point: float) -> int:
-        """Draw over the whole row exactly, sorting no more of it than needed. `point` is uniform in [0, 1)."""
+    def _drawn(self, row: NDArray[np.float32], point: float, allowed: NDArray[np.uint32] | None) -> int:
+        """Draw over the whole row exactly, sorting no more of it than needed. `point` is uniform in [0, 1).
+
+        With a mask `allowed` only its tokens are looked at: the same as with -inf for all others.
+        """
         params, inverse = self.params, self._inverse_temperature
         window, total = params.top_k or _FIRST_WINDOW, -1.0
         while True:
-            found = self.scans.top_k(row, window)
+            found = self.scans.top_k(row, window, allowed)
             if found is None:
+                if allowed is not None:
+                    row = row.copy()
+                    self.scans.apply_bitmask(row, allowed)
                 raise _bad_logits(row)
             ids, values = found
             if not len(ids):
                 raise _all_masked(row)
             complete = params.top_k is not None or len(ids) < window or window >= len(row)
             if not complete and total < 0.0:
-                total = self.scans.exp_sum(row, float(values[0]), inverse)
+                total = self.scans.exp_sum(row, float(values[0]), inverse, allowed)
             index = self.scans.draw(values, inverse, total, params.top_p, params.min_p, point, complete)
             if index >= 0:
                 return int(ids[index])

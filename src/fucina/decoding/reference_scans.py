@@ -25,16 +25,22 @@ class ReferenceScans:
         best = int(np.argmax(row))  # NaN wins in NumPy's order, so it cannot hide behind a greater logit
         return best if row[best] < np.inf else -1
 
-    def top_k(self, row: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
+    def top_k(
+        self, row: NDArray[np.float32], k: int, allowed: NDArray[np.uint32] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
         """See RowScans."""
+        row = self._masked(row, allowed)
         if self.argmax(row) < 0:
             return None
         ids = np.argsort(-row, kind="stable")[: min(k, len(row))]
         ids = ids[row[ids] > -np.inf]
         return ids.astype(np.int32), row[ids]
 
-    def exp_sum(self, row: NDArray[np.float32], best: float, inverse_temperature: float) -> float:
+    def exp_sum(
+        self, row: NDArray[np.float32], best: float, inverse_temperature: float, allowed: NDArray[np.uint32] | None = None
+    ) -> float:
         """See RowScans."""
+        row = self._masked(row, allowed)
         padded = np.full(-(-len(row) // LANES) * LANES, -np.inf, np.float32)
         padded[: len(row)] = row
         with np.errstate(over="ignore"):
@@ -92,3 +98,10 @@ class ReferenceScans:
         bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")[: len(row)]
         row[: len(bits)][bits == 0] = -np.inf
         row[len(bits) :] = -np.inf
+
+    def _masked(self, row: NDArray[np.float32], allowed: NDArray[np.uint32] | None) -> NDArray[np.float32]:
+        if allowed is None:
+            return row
+        masked = row.copy()
+        self.apply_bitmask(masked, allowed)
+        return masked

@@ -22,14 +22,22 @@ class RowScans(Protocol):
     def argmax(self, row: NDArray[np.float32]) -> int:
         """Find the lowest id of the greatest logit; -1 if the row holds NaN or +inf."""
 
-    def top_k(self, row: NDArray[np.float32], k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
+    def top_k(
+        self, row: NDArray[np.float32], k: int, allowed: NDArray[np.uint32] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
         """Find ids (k,) and logits (k,) of the k greatest above -inf, greatest first, ties to the lower id.
 
-        There are fewer than k if the row has fewer above -inf; None if it holds NaN or +inf.
+        There are fewer than k if the row has fewer above -inf; None if it holds NaN or +inf. `allowed`: the same of
+        the row behind `apply_bitmask`, without a copy of it.
         """
 
-    def exp_sum(self, row: NDArray[np.float32], best: float, inverse_temperature: float) -> float:
-        """Sum the weights of the row, whose greatest logit is `best`, in double over 16 strided lanes."""
+    def exp_sum(
+        self, row: NDArray[np.float32], best: float, inverse_temperature: float, allowed: NDArray[np.uint32] | None = None
+    ) -> float:
+        """Sum the weights of the row, whose greatest logit is `best`, in double over 16 strided lanes.
+
+        `allowed`: the same of the row behind `apply_bitmask`, without a copy of it.
+        """
 
     def draw(
         self,

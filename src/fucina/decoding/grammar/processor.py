@@ -98,6 +98,13 @@ class GrammarProcessor:
         forced = self._masks.forced() if self._phase is _Phase.GRAMMAR else ()
         return forced[0] if forced else None
 
+    def allowed(self) -> NDArray[np.uint32] | None:
+        """The grammar's mask of the next token (n_words,); None while the model may think."""
+        if self._phase is not _Phase.GRAMMAR:
+            return None
+        self._needs_masks = True
+        return self._masks.mask()
+
     def take(self, token: int) -> bool:
         """Commit a token if the grammar allows it; then no mask is computed, nor begun ahead of the next pass."""
         if self._phase is not _Phase.GRAMMAR or token in self._end_ids:

@@ -24,7 +24,8 @@ class LogitProcessor(Protocol):
     def commit(self, token: int) -> None:
         """Learn the token that was chosen: called exactly once after each process. Committed tokens never roll back.
 
-        Of a `Forbidding` processor also after an `only_token` in place of process; a `take` that says yes is a commit.
+        Of a `Forbidding` processor also after an `only_token` or `allowed` in place of process; a `take` that says yes
+        is a commit.
         """
 
     def reset(self) -> None:
@@ -44,10 +45,16 @@ class StructuralProcessor(Protocol):
 
 @runtime_checkable
 class Forbidding(Protocol):
-    """A processor that does nothing but forbid tokens, and can tell of some choices without a mask."""
+    """A processor that does nothing but forbid tokens, and can tell of some choices without changing logits."""
 
     def only_token(self) -> int | None:
         """The one token that `process` would leave; None where there are several, or that is not known."""
+
+    def allowed(self) -> NDArray[np.uint32] | None:
+        """The mask that `process` would apply, as of `RowScans.apply_bitmask`; None where there is none.
+
+        It is valid until anything else is asked of the processor.
+        """
 
     def take(self, token: int) -> bool:
         """Commit a token if `process` would leave it a logit above -inf; False: it would not, and nothing changed."""
