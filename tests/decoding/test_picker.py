@@ -229,24 +229,31 @@ def test_no_top_is_computed_unless_asked() -> None:
 class Knowing(Recorder):
     """Forbids all but some tokens, and can tell."""
 
-    def __init__(self, allowed: list[int]) -> None:
+    def __init__(self, tokens: list[int]) -> None:
         super().__init__()
-        self.allowed = allowed
-        self.n_processed = 0
+        self.tokens = tokens
+        self.n_processed = self.n_masks = 0
 
     def process(self, logits: Any, history: Sequence[int]) -> None:  # noqa: ARG002
         self.n_processed += 1
         forbidden = np.ones(len(logits), bool)
-        forbidden[self.allowed] = False
+        forbidden[self.tokens] = False
         logits[forbidden] = -np.inf
 
     def only_token(self) -> int | None:
-        return self.allowed[0] if len(self.allowed) == 1 else None
+        return self.tokens[0] if len(self.tokens) == 1 else None
+
+    def allowed(self) -> NDArray[np.uint32]:
+        self.n_masks += 1
+        words = np.zeros(max(self.tokens, default=0) // 32 + 1, np.uint32)
+        for token in self.tokens:
+            words[token // 32] |= np.uint32(1 << token % 32)
+        return words
 
     def take(self, token: int) -> bool:
-        if token in self.allowed:
+        if token in self.tokens:
             self.commit(token)
-        return token in self.allowed
+        return token in self.tokens
 
 
 class Blind:
@@ -269,7 +276,50 @@ def test_what_is_known_without_a_mask_is_what_the_mask_gives(options: dict[str, 
     for n, row in enumerate(rows):
         assert told.pick(row, [1] * n) == masked.pick(row, [1] * n)
     assert masking.n_processed == 40
-    assert (knowing.n_processed == 0) == (len(allowed) == 1 or not options)
+    assert (knowing.n_processed == 0) == (len(allowed) == 1 or "repeat_penalty" not in options)
+    assert (knowing.n_masks == 0) == (len(allowed) == 1 or "temperature" not in options)
+
+
+def _outcome(picker: Picker, row: Row) -> object:
+    try:
+        return picker.pick(row, [])
+    except (AllTokensMasked, BadLogits) as error:
+        return type(error), str(error)
+
+
+@settings(max_examples=300)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 700),
+    st.sampled_from([0.0, 0.02, 0.5, 0.98, 1.0]),
+    st.sampled_from([0.0, 0.003]),
+    st.fixed_dictionaries(
+        {
+            "temperature": st.floats(1e-3, 50.0),
+            "top_k": st.one_of(st.none(), st.integers(1, 400)),
+            "top_p": st.one_of(st.just(1.0), st.floats(0.01, 1.0)),
+            "min_p": st.one_of(st.just(0.0), st.floats(0.0, 1.0)),
+            "logprobs": st.just(3),
+        }
+    ),
+)
+def test_a_mask_in_place_chooses_as_a_masked_copy_does(
+    seed: int, width: int, share: float, bad: float, options: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(seed)
+    row = rng.normal(0, rng.choice([0.5, 5, 500]), width).astype(np.float32)
+    tokens = np.flatnonzero(rng.random(width) < share).tolist()
+    for value in (-np.inf, np.nan, np.inf):
+        row[rng.random(width) < bad] = value
+    if not np.all(row < np.inf):  # such a row has no log-probabilities
+        options = options | {"logprobs": None}
+    params = SamplingParams(**options)
+    before = row.tobytes()
+    for scans in BACKENDS:
+        in_place = Picker(params, seed, Knowing(tokens), scans)
+        copying = Picker(params, seed, Blind(Knowing(tokens)), BACKENDS[0])
+        assert _outcome(in_place, row) == _outcome(copying, row)
+        assert row.tobytes() == before
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2, 15, 16, 39])

@@ -156,6 +156,37 @@ def test_bitmasks_agree_with_the_definition(row: NDArray[np.float32], words: lis
         assert masked.tolist() == want
 
 
+@settings(max_examples=300)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 700),
+    st.integers(0, 24),
+    st.sampled_from([0.0, 0.02, 0.5, 0.98, 1.0]),
+    st.integers(0, 800),
+    st.floats(1e-3, 1e5),
+)
+def test_scans_under_a_mask_are_those_of_the_masked_row(
+    seed: int, width: int, n_words: int, share: float, k: int, inverse: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    row = rng.normal(0, rng.choice([1, 1000]), width).round(rng.integers(3)).astype(np.float32)  # with ties
+    row[rng.random(width) < 0.003] = rng.choice([np.nan, np.inf, -np.inf])
+    words = np.packbits(rng.random(32 * n_words) < share, bitorder="little").view("<u4").astype(np.uint32)
+    masked = row.copy()
+    REFERENCE.apply_bitmask(masked, words)
+    want = REFERENCE.top_k(masked, k)
+    for scans in (REFERENCE, native_scans()):
+        found = scans.top_k(row, k, words)
+        if want is None:
+            assert found is None
+            continue
+        assert found is not None
+        assert [array.tobytes() for array in found] == [array.tobytes() for array in want]
+        if len(want[1]):
+            best = float(want[1][0])
+            assert scans.exp_sum(row, best, inverse, words) == native_scans().exp_sum(masked, best, inverse)
+
+
 def test_native_scans_refuse_rows_of_the_wrong_kind() -> None:
     native = native_scans()
     for wrong in (np.zeros(4), np.zeros((2, 2), np.float32), np.zeros(8, np.float32)[::2]):

@@ -37,7 +37,11 @@ class ReferenceScans:
         return ids.astype(np.int32), row[ids]
 
     def exp_sum(
-        self, row: NDArray[np.float32], best: float, inverse_temperature: float, allowed: NDArray[np.uint32] | None = None
+        self,
+        row: NDArray[np.float32],
+        best: float,
+        inverse_temperature: float,
+        allowed: NDArray[np.uint32] | None = None,
     ) -> float:
         """See RowScans."""
         row = self._masked(row, allowed)

@@ -32,7 +32,11 @@ class RowScans(Protocol):
         """
 
     def exp_sum(
-        self, row: NDArray[np.float32], best: float, inverse_temperature: float, allowed: NDArray[np.uint32] | None = None
+        self,
+        row: NDArray[np.float32],
+        best: float,
+        inverse_temperature: float,
+        allowed: NDArray[np.uint32] | None = None,
     ) -> float:
         """Sum the weights of the row, whose greatest logit is `best`, in double over 16 strided lanes.
 
