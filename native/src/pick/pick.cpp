@@ -50,7 +50,7 @@ void for_blocks(const float* row, std::size_t vocab, Visit visit) {
   }
 }
 
-// Calls visit for the blocks of a row with -inf where a token is not allowed, and skip for those that hold nothing else.
+// Calls visit for the blocks of a row, with -inf where a token is not allowed, and skip where a block has no other.
 template <class Visit, class Skip>
 void for_allowed_blocks(const float* row, std::size_t vocab, Bitmask allowed, Visit visit, Skip skip) {
   for_blocks(row, vocab, [&](const float* block, std::size_t first) {
@@ -234,8 +234,8 @@ bool top_k_allowed(const float* row, std::size_t vocab, Bitmask allowed, std::si
   Mask4 sound = ~Mask4{};
   const auto look = [&](const float* block, std::size_t first) {
     const Float4 limit = Float4{} + kInfinity;
-    sound &= (load4(block) < limit) & (load4(block + 4) < limit) & (load4(block + 8) < limit) &
-             (load4(block + 12) < limit);
+    sound &=
+        (load4(block) < limit) & (load4(block + 4) < limit) & (load4(block + 8) < limit) & (load4(block + 12) < limit);
     best.look(block, first);
   };
   for_allowed_blocks(row, vocab, allowed, look, [] {});
