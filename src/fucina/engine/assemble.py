@@ -122,7 +122,8 @@ def _costs(
         *held,
         *used,
     )
-    return PassCosts(model, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
+    file = settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json"
+    return PassCosts(model, file, streamed=model.experts is not None)
 
 
 def _kv_plan(
