@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,19 +151,27 @@ def test_a_gate_that_was_misled_closes(clock: Clock) -> None:
 
 def test_prices_of_experts_that_are_read_are_those_of_passes_that_read(clock: Clock) -> None:
     """Of plain steps too: with one token again and again they would seem to read nothing."""
-    table = measure_streamed_costs(Mixture(clock, its_own, 16))
+    table, _ = measure_streamed_costs(Mixture(clock, its_own, 16))
     one_s, three_s = (DENSE + 8 * n * (1 + READ) for n in (1, 3))
     assert table.cost(3) == pytest.approx(three_s / one_s, rel=0.01)
     fixed = pass_costs.measure_costs(Mixture(clock, its_own, 16))  # the first token is always there
     assert fixed.cost(3) < 0.75 * table.cost(3)
 
 
-def test_a_slow_model_is_measured_with_few_passes(clock: Clock) -> None:
-    """Each of its passes takes seconds. What was not measured costs as much as if rows shared nothing more."""
-    model = Mixture(clock, its_own, 16)
-    table = measure_streamed_costs(model)
-    assert model.n_forwards == 1 + 2 * 2
-    two, three = (table.cost(n) for n in (2, 3))
-    assert [rows for rows, _ in table.points] == [1, 2, 3, STREAMED_ROWS[-1]]
-    assert table.cost(17) == pytest.approx(1 + 16 * max(two - 1, (three - 1) / 2))
+def test_a_slow_model_is_measured_with_few_passes_and_not_for_ever(clock: Clock, tmp_path: Path) -> None:
+    model, file = Mixture(clock, its_own, 16), tmp_path / "prices.json"
+    table = PassCosts(model, file, streamed=True).table()
+    assert model.n_forwards == 1 + 2 * 2  # each takes longer than all should
+    assert [rows for rows, _ in table.points] == [1, STREAMED_ROWS[-1]]
+    assert not file.exists()
     assert model.kv_pool.n_free == model.kv_pool.capacity
+
+
+def test_a_fast_model_is_measured_once(tmp_path: Path) -> None:
+    model, file = ScriptedModel(), tmp_path / "prices.json"
+    table = PassCosts(model, file, streamed=True).table()
+    assert [rows for rows, _ in table.points] == [1, *STREAMED_ROWS]
+    n_forwards = model.n_forwards
+    assert PassCosts(model, file, streamed=True).table().points == table.points
+    assert model.n_forwards == n_forwards
+    assert [rows for rows, _ in measure_streamed_costs(ScriptedModel(max_rows=1))[0].points] == [1]

@@ -45,9 +45,15 @@ class PassCosts:
         return self._table
 
     def measure(self) -> CostTable:
-        """Measure and keep the table, whatever was known. The model must not compute for anybody else meanwhile."""
-        self._table = measure_streamed_costs(self._model) if self._streamed else measure_costs(self._model)
-        if self._file is not None:
+        """Measure and keep the table, whatever was known. The model must not compute for anybody else meanwhile.
+
+        One for which there was no time, because most experts had still to be read, is not for the next process.
+        """
+        if self._streamed:
+            self._table, is_whole = measure_streamed_costs(self._model)
+        else:
+            self._table, is_whole = measure_costs(self._model), True
+        if self._file is not None and is_whole:
             _write(self._file, {"rows_and_costs": self._table.points})
         return self._table
 
@@ -93,12 +99,12 @@ def measure_costs(model: CausalLM) -> CostTable:
     return _ascending([(1, 1.0), *((n, median(taken)) for n, taken in ratios.items())])
 
 
-def measure_streamed_costs(model: CausalLM) -> CostTable:
+def measure_streamed_costs(model: CausalLM) -> tuple[CostTable, bool]:
     """Time passes of a model that reads experts when it needs them. Raises what `measure_costs` raises.
 
     No two passes have the same tokens, so that plain steps read about as much as those of an answer do: of one token
-    everything would be there. A pass may take a second where all must be read, so there is only time for few of them;
-    those not measured cost as much as if rows shared no more experts than in those that were.
+    everything would be there. A pass may take a second where all must be read, and then there is only time for few of
+    them: False besides the table, in which every row costs the same.
     """
     kv, n_tokens = KvSequence(model.kv_pool), 0
     plain: list[float] = []
@@ -125,11 +131,11 @@ def measure_streamed_costs(model: CausalLM) -> CostTable:
             taken.setdefault(n, []).append(seconds(n))
     finally:
         kv.close()
-    costs = [(n, median(times) / median(plain)) for n, times in taken.items()]
-    if taken.keys() != set(sizes):
-        most, dearest = sizes[-1], max((cost - 1.0) / (n - 1) for n, cost in costs)
-        costs.append((most, 1.0 + (most - 1) * max(dearest, 0.0)))
-    return _ascending([(1, 1.0), *costs])
+    if taken.keys() == set(sizes):
+        return _ascending([(1, 1.0), *((n, median(times) / median(plain)) for n, times in taken.items())]), True
+    n_more = sum((n - 1) * len(times) for n, times in taken.items())
+    row_price = (sum(map(sum, taken.values())) / sum(plain) - 1.0) * len(plain) / n_more
+    return CostTable([(1, 1.0), (sizes[-1], 1.0 + (sizes[-1] - 1) * max(row_price, 0.0))]), False
 
 
 def _ascending(costs: list[tuple[int, float]]) -> CostTable:
