@@ -33,7 +33,7 @@ N_TOKENS = 400
 Router = Callable[[int], frozenset[int]]
 
 
-def the_same(token: int) -> frozenset[int]:
+def the_same(_: int) -> frozenset[int]:
     """All tokens share eight experts."""
     return frozenset(range(8))
 

@@ -111,7 +111,7 @@ def test_a_model_without_experts_has_none_to_leave_out(tmp_path: Path) -> None:
         assert model.experts_left_out is None
 
 
-def test_keys_and_values_on_disk_are_not_taken_from_another_share(path: Path, tmp_path: Path, exact: Answers) -> None:
+def test_keys_and_values_on_disk_are_not_taken_from_another_share(path: Path, tmp_path: Path) -> None:
     prompt, params = PROMPTS[1] * 4, SamplingParams(max_tokens=8, ignore_eos=True, logprobs=2)
     with load(path) as model:
         fresh = model.generate(prompt, params)
