@@ -81,7 +81,7 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """How those of a mixture are held: options of `fucina.load`, and named as there."""
+    """How those of a mixture are held, and which are left out: options of `fucina.load`, and named as there."""
 
     moe_stream: options.MoeStream = None
     moe_cache: options.MoeCache = None
