@@ -1,7 +1,7 @@
 """What speculation gains and costs: the same prompts with and without it, in turns, beside llama.cpp's prompt lookup.
 
 Usage: python benchmarks/speculation.py MODEL [MODEL ...] [--peer-python PYTHON] [--tokens 160] [--repeats 5]
-           [--threads 2] [--tasks NAME,...] [--batches 2,4,8] [--no-record]
+           [--threads 2] [--tasks NAME,...] [--batches 2,4,8] [--moe-cache SIZE] [--no-record]
 
 Tasks that repeat (verbatim repetition, copying a passage, editing code, copying at temperature 0.7, quoting a document
 given as reference) and tasks that do not (a story, a question, a translation). Figures are milliseconds of decoding a
@@ -10,6 +10,7 @@ without over with. 'allowed' is the speed-up that the cost table gives at the ac
 the share of that. Ids with and without are compared. The table is measured anew at the start.
 The reference of 'quote' is a document that holds what the model answers without it: the best case of a reference.
 'batch of N' is N copying tasks at once, in milliseconds a token of all of them together; the task's name is 'batch'.
+With --moe-cache a mixture's experts are read when they are needed, into that much memory, and nothing is learned.
 PYTHON is an environment with llama-cpp-python; its column is its own speed-up by prompt lookup over its plain decoding.
 Prints a table and one JSON line a model, last, and appends those to benchmarks/records/speculation.jsonl.
 """
@@ -108,12 +109,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tasks", help="names, separated by commas; without it, all")
     parser.add_argument("--batches", default="2,4,8", help="how many at once, separated by commas")
+    parser.add_argument("--moe-cache", metavar="SIZE", help="for mixtures that are read when they are needed")
     parser.add_argument("--no-record", action="store_true", help="for trying out")
     args = parser.parse_args()
     names = args.tasks.split(",") if args.tasks else [task.name for task in TASKS]
     lines = []
     for path in args.models:
-        with fucina.load(path, threads=args.threads) as model:
+        streamed = {} if args.moe_cache is None else {"moe_cache": args.moe_cache, "moe_learn": False}
+        with fucina.load(path, threads=args.threads, **streamed) as model:
             costs = model.drafts.measure_costs()
             print(f"\n{Path(path).name}, {args.threads} threads, {args.tokens} tokens, {args.repeats} repeats")
             print("cost of k drafts: " + "  ".join(f"{rows - 1}: {cost:.2f}" for rows, cost in costs[1:]) + "\n")
@@ -133,6 +136,7 @@ def main() -> None:
                 print(f"{f'batch of {n}':12s}{figures}{'':17s}{batch['accepted']}/{batch['drafted']}", flush=True)
         about = {"date": datetime.date.today().isoformat(), "machine": machine(), "threads": args.threads}
         told = {"model": Path(path).name, "tokens": args.tokens, "repeats": args.repeats, "costs": costs}
+        told |= {name: args.moe_cache for name in ("moe_cache",) if args.moe_cache is not None}
         lines.append(json.dumps(about | told | {"tasks": results}, sort_keys=True))
         if not args.no_record:
             with (Path(__file__).parent / "records" / "speculation.jsonl").open("a") as file:
@@ -146,10 +150,13 @@ def run(task: Task, model: Model, n_tokens: int, repeats: int) -> dict[str, Any]
     first = answer(task, model, params, speculate=False)
     references = [f"{PASSAGE}\n\n{first.text}\n\n{CODE}"] if task.quotes else []
     without, with_drafts = [], []
-    for _ in range(repeats):
-        without.append(answer(task, model, params, speculate=False))
-        model.drafts.forget()
-        with_drafts.append(answer(task, model, params, references=references))
+    for repeat in range(repeats):
+        for speculate in (repeat % 2 > 0, repeat % 2 == 0):  # either is first every other time
+            model.drafts.forget()
+            if speculate:
+                with_drafts.append(answer(task, model, params, references=references))
+            else:
+                without.append(answer(task, model, params, speculate=False))
     assert all(other.ids == first.ids for other in [*without, *with_drafts]), f"{task.name}: other tokens"
     plain_s, drafted_s = median_s(without), median_s(with_drafts)
     stats = with_drafts[-1].speculation

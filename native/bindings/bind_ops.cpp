@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <stdexcept>
@@ -119,7 +120,7 @@ class Backend {
   // x += the experts that `scores` choose, of layer `layer` of `source`.
   std::shared_ptr<Op> mixture(std::string name, std::shared_ptr<Slab> x, NormWeights norm, std::shared_ptr<Slab> scores,
                               std::shared_ptr<ExpertSource> source, std::size_t layer, int n_used, bool renormalize,
-                              float scale, bool gelu, std::shared_ptr<Slab> shared,
+                              float scale, float top_p, bool gelu, std::shared_ptr<Slab> shared,
                               std::shared_ptr<Slab> switch_) const {
     const ExpertShape& shape = source->shape(layer);
     require(x->width % 8 == 0 && shape.gate.d_out % 8 == 0, "a mixture must be a multiple of 8 wide, inside too");
@@ -135,7 +136,8 @@ class Backend {
     require(!shared || (switch_ && shared->width == x->width && switch_->width == 1), "the shared branch does not fit");
     std::optional<SwitchedBranch> branch;
     if (shared) branch = SwitchedBranch{std::move(shared), std::move(switch_)};
-    const RoutingSpec routing{shape.n_experts, n_used, renormalize, scale};
+    require(top_p >= 0.0f, "a share cannot be negative");
+    const RoutingSpec routing{shape.n_experts, n_used, renormalize, scale, top_p};
     return std::make_shared<MixtureOp>(std::move(name), kernels_, mixture_room_, std::move(x), std::move(norm),
                                        std::move(scores), std::move(source), layer, routing,
                                        gelu ? Activation::Gelu : Activation::Silu, std::move(branch));
@@ -143,7 +145,7 @@ class Backend {
 
   // Hints at the experts that `router` would choose of a later layer of `source`.
   std::shared_ptr<Op> pilot(std::string name, std::shared_ptr<Slab> x, NormWeights norm, Projection router,
-                            std::shared_ptr<ExpertSource> source, std::size_t layer, int n_used) const {
+                            std::shared_ptr<ExpertSource> source, std::size_t layer, int n_used, float top_p) const {
     const int n_experts = source->shape(layer).n_experts;
     std::shared_ptr<Slab> scores = router.out;
     require(x->width % 8 == 0 && router.weight->d_in == x->width, "the router does not fit its input");
@@ -152,8 +154,21 @@ class Backend {
     require(n_used >= 1 && n_used <= n_experts, "a row uses 1 to all experts");
     auto product = std::make_unique<LinearOp>(name, kernels_, workspace_, std::move(x), std::move(norm), std::nullopt,
                                               std::vector<Projection>{std::move(router)}, false);
-    return std::make_shared<PilotOp>(std::move(name), kernels_, std::move(product), std::move(scores),
-                                     std::move(source), layer, RoutingSpec{n_experts, n_used, false, 1.0f});
+    return std::make_shared<PilotOp>(std::move(name), kernels_, mixture_room_, std::move(product), std::move(scores),
+                                     std::move(source), layer, RoutingSpec{n_experts, n_used, false, 1.0f, top_p});
+  }
+
+  // Of the experts that rows chose, how many were used, and how many left out.
+  std::tuple<std::uint64_t, std::uint64_t> expert_uses() const {
+    const RoutingCounts& counts = mixture_room_->counts;
+    return {counts.kept, counts.left_out};
+  }
+
+  // Of the experts that layers needed where pilots had looked ahead, how many those had foreseen, and how many all
+  // were.
+  std::tuple<std::uint64_t, std::uint64_t> foresight() const {
+    const Foresight& foresight = mixture_room_->foresight;
+    return {foresight.right, foresight.needed};
   }
 
   std::shared_ptr<Op> attention(std::string name, AttentionShape shape, std::size_t k_offset, std::size_t v_offset,
@@ -326,8 +341,10 @@ void bind_ops(nb::module_& m) {
       .def("add_norm", &Backend::add_norm)
       .def("mixture", &Backend::mixture, nb::arg("name"), nb::arg("x"), nb::arg("norm"), nb::arg("scores"),
            nb::arg("source"), nb::arg("layer"), nb::arg("n_used"), nb::arg("renormalize"), nb::arg("scale"),
-           nb::arg("gelu"), nb::arg("shared").none(), nb::arg("switch").none())
+           nb::arg("top_p"), nb::arg("gelu"), nb::arg("shared").none(), nb::arg("switch").none())
       .def("pilot", &Backend::pilot)
+      .def("expert_uses", &Backend::expert_uses)
+      .def("foresight", &Backend::foresight)
       .def("attention", &Backend::attention, nb::arg("name"), nb::arg("shape"), nb::arg("k_offset"),
            nb::arg("v_offset"), nb::arg("head_bytes"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("q"),
            nb::arg("k"), nb::arg("v"), nb::arg("angles"), nb::arg("out"))

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from fucina.engine.embedding import Embeddings
     from fucina.engine.events import FinishEvent, Timings, TokenEvent, Usage
     from fucina.engine.model import Model
-    from fucina.storage.experts.stats import ExpertStats
+    from fucina.storage.experts.stats import ExpertsLeftOut, ExpertStats
     from fucina.storage.experts.usage import ExpertUsageWarning
     from fucina.storage.kv.archive.conversation_file import ConversationFileWarning
 
@@ -105,6 +105,7 @@ __all__ = [
     "ExpertReadError",
     "ExpertStats",
     "ExpertUsageWarning",
+    "ExpertsLeftOut",
     "FinishEvent",
     "FucinaError",
     "IncompleteAnswer",
@@ -157,6 +158,7 @@ _LAZY = {
     "ConversationFileWarning": "fucina.storage.kv.archive.conversation_file",
     "Embeddings": "fucina.engine.embedding",
     "ExpertStats": "fucina.storage.experts.stats",
+    "ExpertsLeftOut": "fucina.storage.experts.stats",
     "ExpertUsageWarning": "fucina.storage.experts.usage",
     "FinishEvent": "fucina.engine.events",
     "LogitBias": "fucina.decoding.processors.bias",

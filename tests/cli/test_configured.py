@@ -45,11 +45,13 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "moe_cache": ("32M", "32M"),
     "moe_pin": ("8M", "8M"),
     "moe_learn": ("false", False),
+    "moe_pilot": ("true", True),
+    "moe_expert_top_p": ("0.75", 0.75),
 }
 #: Tested for what they do, below and in test_serve.py.
 OTHERS = {"config", "api_key_file", "log_format"}
 LISTS = {"alias", "api_key", "cors", "host_name"}
-FLAGS = {"spec", "repack", "moe_stream", "moe_learn"}
+FLAGS = {"spec", "repack", "moe_stream", "moe_learn", "moe_pilot"}
 
 
 @pytest.fixture

@@ -6,9 +6,13 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fucina.core.formats import Q4_K, Q8_0
+from fucina.models.fingerprint import model_fingerprint
+from fucina.storage.experts.usage import UsageFile
+from fucina.storage.gguf import open_gguf
 from fucina.testing.tiny_gguf import tiny_model
 
 
@@ -47,11 +51,28 @@ def test_experts_are_told_apart_from_the_other_weights(invoke, tmp_path: Path, t
         "d_shared": 512,
         "expert_bytes": 3 * 256 * 144,
         "total_bytes": sum(t["bytes"] for t in stacked),
+        "history": None,
     }
     shown = invoke("inspect", path).stdout
     assert "2 layers with 16, of which a token uses 2 beside a shared one, 512 wide" in shown
     assert "108.0 KiB each, 256 wide" in shown
     assert json.loads(invoke("inspect", tiny_path, "--json").stdout)["memory"]["experts"] is None
+
+
+def test_what_runs_have_learned_of_experts_is_shown(invoke, tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "m.gguf", "qwen3moe", format=Q4_K, n_experts=16, n_used=2)
+    counts = [np.array([900, 50, *[0] * 14], np.uint64), np.array([*[0] * 12, 40, 30, 20, 10], np.uint64)]
+    with open_gguf(path) as gguf:
+        file = UsageFile([path.with_name("m.gguf.experts")], model_fingerprint(gguf, "experts"), [16, 16])
+    file.add(counts)
+    facts = json.loads(invoke("inspect", path, "--json").stdout)["memory"]["experts"]
+    assert facts["history"] == {"uses": 1050, "experts": 32, "used_experts": 6, "half_by": 1, "may_pin": False}
+    shown = invoke("inspect", path).stdout
+    assert "6 of 32, half of all uses by the first 1 of them (108.0 KiB)" in shown
+    assert "1,050 uses so far, too few to pin experts by" in shown
+    file.add([n * np.uint64(10) for n in counts[::-1]])  # the layers changed places
+    facts = json.loads(invoke("inspect", path, "--json").stdout)["memory"]["experts"]
+    assert facts["history"] == {"uses": 11550, "experts": 32, "used_experts": 12, "half_by": 1, "may_pin": True}
 
 
 def test_context_and_kv_format_change_the_memory(invoke, tiny_path: Path) -> None:

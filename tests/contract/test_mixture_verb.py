@@ -15,7 +15,7 @@ from fucina.ops.batch import Batch, Span
 from fucina.ops.native import NativeOps
 from fucina.ops.reference import ReferenceOps
 from fucina.ops.reference.dequant import dequantize
-from fucina.ops.seam import Experts, MixtureSpec, Ops, RmsNorm, SwitchedBranch
+from fucina.ops.seam import Experts, LeavesOutExperts, MixtureSpec, Ops, RmsNorm, SwitchedBranch
 from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.weights import Weight
@@ -29,6 +29,8 @@ SPECS = {
     "plain": replace(SPEC, renormalize=False, scale=2.5),
     "one": replace(SPEC, n_used=1),
     "all": replace(SPEC, n_used=N_EXPERTS, activation="gelu"),
+    "some left out": replace(SPEC, n_used=N_EXPERTS, top_p=0.7),
+    "some left out, plain": replace(SPEC, renormalize=False, scale=0.5, top_p=0.6),
 }
 NORM = RmsNorm(np.linspace(0.5, 1.5, D_MODEL, dtype=np.float32), 1e-6)
 MIXES = {"floats": (F32, F16, F32), "K": (Q4_K, Q6_K, Q4_K), "blocks": (Q8_0, Q4_1, MXFP4), "each": (F16, Q4_K, Q8_0)}
@@ -111,6 +113,11 @@ def _rounded(x: NDArray[np.float64], block: int) -> NDArray[np.float64]:
     return np.asarray((np.rint(blocks / step) * step).reshape(-1))
 
 
+def _kept(shares: list[float], top_p: float) -> int:
+    """The fewest of the shares, in their order, that are `top_p` of all together."""
+    return next(n for n in range(1, len(shares) + 1) if n == len(shares) or sum(shares[:n]) >= top_p * sum(shares))
+
+
 def _formula(inputs: Inputs, experts: Experts, spec: MixtureSpec, shared: bool) -> NDArray[np.float64]:
     stacks = (experts.gate, experts.up, experts.down)
     gate, up, down = (dequantize(w.data, w.format).reshape(w.shape).astype(np.float64) for w in stacks)
@@ -120,8 +127,9 @@ def _formula(inputs: Inputs, experts: Experts, spec: MixtureSpec, shared: bool) 
         normed = x / np.sqrt((x * x).mean() + NORM.eps) * NORM.weight
         chosen = sorted(range(N_EXPERTS), key=lambda e: (-scores[e], e))[: spec.n_used]
         shares = [np.exp(scores[e]) / np.exp(scores).sum() for e in chosen]
+        shares = shares[: _kept(shares, spec.top_p)]
         total = sum(shares) if spec.renormalize else 1.0
-        for e, share in zip(chosen, shares, strict=True):
+        for e, share in zip(chosen, shares, strict=False):  # of those left out there is no share
             g, u = gate[e] @ _rounded(normed, blocks[0]), up[e] @ _rounded(normed, blocks[1])
             if spec.activation == "silu":
                 inner = g / (1 + np.exp(-g)) * u
@@ -133,10 +141,14 @@ def _formula(inputs: Inputs, experts: Experts, spec: MixtureSpec, shared: bool) 
     return out
 
 
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-@pytest.mark.parametrize("mix", MIXES)
-def test_every_backend_computes_the_formula(mix: str, spec: MixtureSpec) -> None:
+#: What is left out is chosen the same way in any format.
+CASES = [(mix, name) for mix in MIXES for name, spec in SPECS.items() if spec.top_p == 1.0 or mix == "blocks"]
+
+
+@pytest.mark.parametrize(("mix", "name"), CASES)
+def test_every_backend_computes_the_formula(mix: str, name: str) -> None:
     """In float32, so in another order; of rounded rows one step of 1/127 where the last bit before it decides."""
+    spec = SPECS[name]
     inputs, experts, shared = _inputs(), _experts(MIXES[mix]), spec.n_used != 1
     expected = _formula(inputs, experts, spec, shared)
     backends: list[Ops] = [ReferenceOps(ROWS), *(_native_ops(tier, 1) for tier in TIERS)]
@@ -146,16 +158,36 @@ def test_every_backend_computes_the_formula(mix: str, spec: MixtureSpec) -> None
         assert (off <= allowed).all(), ops.name
 
 
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.95])
+def test_what_is_left_out_is_counted(top_p: float) -> None:
+    spec, inputs, experts = replace(SPEC, n_used=5, top_p=top_p), _inputs(), _experts(MIXES["blocks"])
+    inputs.scores[:] = np.random.default_rng(2).normal(0, 1.5, inputs.scores.shape)
+    used = 0
+    for scores in inputs.scores.astype(np.float64):
+        shares = sorted(np.exp(scores), reverse=True)[:5]
+        ends = [sum(shares[:n]) / sum(shares) for n in range(1, 5)]
+        assert min(abs(end - top_p) for end in ends) > 1e-5, "float32 could decide otherwise"
+        used += _kept(shares, top_p)
+    backends: list[Ops] = [ReferenceOps(ROWS), *(_native_ops(tier, 2) for tier in TIERS)]
+    for ops in backends:
+        assert isinstance(ops, LeavesOutExperts)
+        bound = Bound(ops, experts, spec, False)
+        assert ops.expert_uses() == (0, 0)
+        bound.run(inputs)
+        assert ops.expert_uses() == (used, 5 * ROWS - used), ops.name
+
+
 @pytest.mark.parametrize("mix", MIXES)
 def test_no_schedule_shows_in_a_bit(mix: str) -> None:
     """Tiers, threads, packing, the number of rows, their order, and which others want the same experts."""
     if not TIERS:
         pytest.skip("the extension is not built")
     inputs, experts = _inputs(), _experts(MIXES[mix])
-    expected = Bound(_native_ops("scalar", 2), experts, SPEC, True).run(inputs)
+    spec = replace(SPEC, n_used=5, top_p=0.8) if mix == "K" else SPEC
+    expected = Bound(_native_ops("scalar", 2), experts, spec, True).run(inputs)
     for tier in TIERS:
         for threads, repack in ((1, True), (2, True), (2, False)):
-            bound = Bound(_native_ops(tier, threads, repack), experts, SPEC, True)
+            bound = Bound(_native_ops(tier, threads, repack), experts, spec, True)
             passes = [list(range(ROWS))[::-1], list(range(5, 38)), [2, 2, 2, 2], [1], [3, 4], [66]]
             for rows in passes[1:] if tier in ("scalar", "baseline") else passes:
                 got = bound.run(inputs.rows(rows))
@@ -170,10 +202,11 @@ def test_a_reference_row_is_the_same_alone() -> None:
         np.testing.assert_array_equal(bound.run(inputs.rows(rows)), expected[rows])
 
 
+@pytest.mark.parametrize("top_p", [1.0, 0.5])
 @pytest.mark.parametrize("tier", TIERS)
-def test_scores_that_are_no_numbers_break_nothing_but_their_row(tier: str) -> None:
+def test_scores_that_are_no_numbers_break_nothing_but_their_row(tier: str, top_p: float) -> None:
     inputs, experts = _inputs(), _experts(MIXES["blocks"])
-    bound = Bound(_native_ops(tier, 2), experts, SPEC, False)
+    bound = Bound(_native_ops(tier, 2), experts, replace(SPEC, top_p=top_p), False)
     rows = list(range(8))
     expected = bound.run(inputs.rows(rows))
     for bad in (np.full(N_EXPERTS, np.nan), [np.nan, 1, np.nan, 2, 3, np.nan], [np.inf] * 3 + [-np.inf] * 3):

@@ -191,6 +191,7 @@ void MixtureOp::compute(Team::Job& job, std::span<const ExpertView> views, bool 
 void MixtureOp::combine(int row) const {
   const std::size_t first = static_cast<std::size_t>(row) * routing_.n_used;
   for (int rank = 0; rank < routing_.n_used; rank++) {
+    if (room_->chosen[first + static_cast<std::size_t>(rank)] == kLeftOut) break;  // and so are those that follow
     const int slot = room_->grouping.slot_of(row, rank, routing_.n_used);
     const float* y = room_->down.as<float>() + static_cast<std::size_t>(slot) * x_->width;
     kernels_.add_scaled(room_->weights[first + static_cast<std::size_t>(rank)], y, x_->width, x_->row(row));
@@ -210,6 +211,10 @@ void MixtureOp::run(Team::Job& job, const Pass& pass) {
   job.share(rows, [&](Turn turn) { route(turn.piece); });
   room_->grouping.group(rows, routing_.n_experts, routing_.n_used, room_->chosen.data());
   const auto wanted = room_->grouping.wanted();
+  room_->foresight.judge(layer_, wanted);
+  const int slots = room_->grouping.slots();
+  room_->counts.kept += static_cast<std::uint64_t>(slots);
+  room_->counts.left_out += static_cast<std::uint64_t>(rows * routing_.n_used - slots);
   if (rows == 1) {
     const PreparedRows input = room_->inputs->shared().from(0, x_->width);
     std::copy_n(room_->normed.as<float>(), x_->width, input.x);

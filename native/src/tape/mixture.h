@@ -7,6 +7,7 @@
 
 #include "experts/routing.h"
 #include "experts/source.h"
+#include "tape/foresight.h"
 #include "tape/product.h"
 
 namespace fucina {
@@ -26,6 +27,8 @@ struct MixtureRoom {
   std::vector<std::uint32_t> chosen;          // (rows, n_used)
   std::vector<float> weights;                 // (rows, n_used)
   Grouping grouping;
+  RoutingCounts counts;
+  Foresight foresight;
   std::vector<ExpertView> views;
   std::vector<int> before;  // slots of the views before each; one more for all
 

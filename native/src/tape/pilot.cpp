@@ -7,10 +7,12 @@ namespace {
 constexpr int kMostRows = 4;
 }  // namespace
 
-PilotOp::PilotOp(std::string op_name, const Kernels& kernels, std::unique_ptr<Op> router, std::shared_ptr<Slab> scores,
-                 std::shared_ptr<ExpertSource> source, std::size_t layer, RoutingSpec routing)
+PilotOp::PilotOp(std::string op_name, const Kernels& kernels, std::shared_ptr<MixtureRoom> mixtures,
+                 std::unique_ptr<Op> router, std::shared_ptr<Slab> scores, std::shared_ptr<ExpertSource> source,
+                 std::size_t layer, RoutingSpec routing)
     : Op(std::move(op_name)),
       kernels_(kernels),
+      mixtures_(std::move(mixtures)),
       router_(std::move(router)),
       scores_(std::move(scores)),
       source_(std::move(source)),
@@ -21,11 +23,15 @@ PilotOp::PilotOp(std::string op_name, const Kernels& kernels, std::unique_ptr<Op
       chosen_(static_cast<std::size_t>(routing.n_used)) {}
 
 void PilotOp::run(Team::Job& job, const Pass& pass) {
+  mixtures_->foresight.forget(layer_);
   if (pass.rows() > kMostRows) return;
   router_->run(job, pass);
   for (int row = 0; row < pass.rows(); row++) {
-    choose_experts(kernels_, routing_, scores_->row(row), room_.data(), chosen_.data(), weights_.data());
-    source_->hint(layer_, chosen_);
+    const int kept =
+        choose_experts(kernels_, routing_, scores_->row(row), room_.data(), chosen_.data(), weights_.data());
+    const auto likely = std::span(chosen_).first(static_cast<std::size_t>(kept));
+    mixtures_->foresight.note(layer_, routing_.n_experts, likely);
+    source_->hint(layer_, likely);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "experts/routing.h"
 #include "experts/source.h"
+#include "tape/mixture.h"
 #include "tape/product.h"
 
 namespace fucina {
@@ -14,12 +15,14 @@ namespace fucina {
 class PilotOp final : public Op {
  public:
   // `router` gives the later layer's scores (rows, n_experts) from the present state.
-  PilotOp(std::string op_name, const Kernels& kernels, std::unique_ptr<Op> router, std::shared_ptr<Slab> scores,
-          std::shared_ptr<ExpertSource> source, std::size_t layer, RoutingSpec routing);
+  PilotOp(std::string op_name, const Kernels& kernels, std::shared_ptr<MixtureRoom> mixtures,
+          std::unique_ptr<Op> router, std::shared_ptr<Slab> scores, std::shared_ptr<ExpertSource> source,
+          std::size_t layer, RoutingSpec routing);
   void run(Team::Job& job, const Pass& pass) override;
 
  private:
   const Kernels& kernels_;
+  std::shared_ptr<MixtureRoom> mixtures_;  // which are told what was foreseen
   std::unique_ptr<Op> router_;
   std::shared_ptr<Slab> scores_;
   std::shared_ptr<ExpertSource> source_;

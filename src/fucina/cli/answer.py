@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Generator, Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fucina.cli.signals import Interrupt
 from fucina.cli.terminal import harmless
@@ -18,7 +18,10 @@ from fucina.engine.completion import Completion
 from fucina.engine.constraints import UnboundedAnswerWarning
 from fucina.engine.events import Event, FinishEvent, Timings
 from fucina.engine.structured import incomplete
-from fucina.storage.experts.stats import ExpertStats
+from fucina.storage.experts.stats import ExpertsLeftOut, ExpertStats
+
+if TYPE_CHECKING:
+    from fucina.engine.model import Model
 
 
 def messages(system: str | None, text: str) -> list[dict[str, str]]:
@@ -99,16 +102,50 @@ def _mask_lines(costs: MaskCosts | None) -> list[str]:
     return [f"constraint: {costs.masks} masks of {each_us:.0f} us, {costs.hidden:.0%} of it hidden behind passes"]
 
 
-def expert_lines(stats: ExpertStats | None) -> list[str]:
-    """One line on the experts that were read, if any are."""
-    if stats is None:
-        return []
-    ahead = f", {stats.hints_useful} of {stats.hinted} read ahead were needed" if stats.hinted else ""
+def expert_lines(model: Model) -> list[str]:
+    """A line on the experts that were read, if any are, and one on those that were left out."""
+    read, left_out = model.experts, model.experts_left_out
     return [
+        *([] if read is None else _read_lines(read)),
+        *([] if left_out is None else [_left_out_line(left_out)]),
+    ]
+
+
+def _read_lines(stats: ExpertStats) -> list[str]:
+    lines = [
         f"experts: {stats.slots} of {stats.experts} in {format_bytes(stats.memory_bytes)}, {stats.pinned} pinned | "
         f"{stats.hit_rate:.1%} there (pinned {stats.pinned_hits}, cached {stats.cache_hits}), {stats.misses} read | "
-        f"{format_bytes(stats.bytes_read)} in {stats.busy_s:.1f} s, {stats.overlap:.0%} of it while computing{ahead}"
+        f"{format_bytes(stats.bytes_read)} in {stats.busy_s:.1f} s, {stats.overlap:.0%} of it while computing"
     ]
+    if stats.foreseeable:
+        lines.append(
+            f"pilot: {stats.pilot_recall:.1%} foreseen of {stats.foreseeable} | {stats.hinted} read ahead, "
+            f"{stats.pilot_usefulness:.0%} of them needed, {stats.hints_dropped} dropped"
+        )
+    return lines
+
+
+def _left_out_line(stats: ExpertsLeftOut) -> str:
+    n_chosen = stats.used + stats.left_out
+    return (
+        f"LOSSY: --moe-expert-top-p {stats.top_p:g} left out {stats.left_out} of {n_chosen} uses of experts "
+        f"({stats.share:.1%})"
+    )
+
+
+def experts_object(stats: ExpertStats | None) -> dict[str, Any] | None:
+    """What reading experts did, ready for JSON."""
+    if stats is None:
+        return None
+    shares = ("hit_rate", "overlap", "pilot_recall", "pilot_usefulness")
+    return asdict(stats) | {name: getattr(stats, name) for name in shares}
+
+
+def left_out_object(stats: ExpertsLeftOut | None) -> dict[str, Any] | None:
+    """What leaving out experts did, ready for JSON."""
+    if stats is None:
+        return None
+    return {"top_p": stats.top_p, "used": stats.used, "left_out": stats.left_out, "share": stats.share}
 
 
 def as_object(model: str, completion: Completion) -> dict[str, Any]:

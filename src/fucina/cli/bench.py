@@ -99,7 +99,7 @@ def measure(path: Path, asked: dict[str, Any], prefill: list[int], decode: int, 
     decode_rate = run.decode_tok_per_s(decode)
     roof_share = None if roof is None else decode_rate * sizes.read_per_token_bytes / roof
     show(prefill_rates, decode_rate, roof, roof_share, sizes)
-    for line in answer.expert_lines(loaded.experts):
+    for line in answer.expert_lines(loaded):
         terminal.note(line)
     record = {
         **conditions(path, asked),
@@ -110,7 +110,8 @@ def measure(path: Path, asked: dict[str, Any], prefill: list[int], decode: int, 
         "decode_tok_per_s": decode_rate,
         "roof_bytes_per_s": roof,
         "roof_share": roof_share,
-        "experts": None if loaded.experts is None else asdict(loaded.experts),
+        "experts": answer.experts_object(loaded.experts),
+        "experts_left_out": answer.left_out_object(loaded.experts_left_out),
     }
     print(json.dumps(record), flush=True)
 

@@ -72,7 +72,7 @@ def command(
     ):
         if kv_save is not None:
             terminal.note(resumed(conversation, kv_save))
-        Talk(conversation, params, references, constraint, lambda: answer.expert_lines(loaded.experts)).run()
+        Talk(conversation, params, references, constraint, lambda: answer.expert_lines(loaded)).run()
 
 
 def resumed(conversation: Conversation, file: Path) -> str:

@@ -16,6 +16,7 @@ from fucina.cli.progress import find_model
 from fucina.core.units import format_bytes
 from fucina.errors import ConfigError, UnsupportedModel
 from fucina.models.loader import memory_needed
+from fucina.models.streaming import expert_history
 from fucina.ops.choose import describe_machine
 from fucina.storage.gguf import GgufFile, MetadataValue, StringArray, open_gguf
 
@@ -78,6 +79,8 @@ def file_facts(gguf: GgufFile, context: int | None, kv_format: str) -> dict[str,
         memory = {**asdict(needed), "total_bytes": needed.total_bytes}
         if needed.experts is not None:
             memory["experts"]["total_bytes"] = needed.experts.total_bytes
+            history = expert_history(gguf, needed.experts.n_layers, needed.experts.n_experts)
+            memory["experts"]["history"] = None if history is None else asdict(history)
     except UnsupportedModel as error:
         refused = str(error)
     return {
@@ -148,12 +151,26 @@ def memory_rows(memory: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def expert_rows(experts: dict[str, int]) -> list[tuple[str, str]]:
+def expert_rows(experts: dict[str, Any]) -> list[tuple[str, str]]:
     """What of the weights are routed experts, and how many of them a token uses."""
     used = f"{experts['n_layers']} layers with {experts['n_experts']:,}, of which a token uses {experts['n_used']}"
     shared = f" beside a shared one, {experts['d_shared']:,} wide" if experts["d_shared"] else ""
     one = f"{format_bytes(experts['expert_bytes'])} each, {experts['d_expert']:,} wide"
-    return [("of them experts", f"{format_bytes(experts['total_bytes'])}, {one}"), ("", used + shared)]
+    return [
+        ("of them experts", f"{format_bytes(experts['total_bytes'])}, {one}"),
+        ("", used + shared),
+        *(history_rows(experts["history"], experts["expert_bytes"]) if experts["history"] else ()),
+    ]
+
+
+def history_rows(history: dict[str, Any], expert_bytes: int) -> list[tuple[str, str]]:
+    """What streaming runs have learned of the experts."""
+    pins = "enough" if history["may_pin"] else "too few"
+    half = f"the first {history['half_by']:,} of them ({format_bytes(history['half_by'] * expert_bytes)})"
+    return [
+        ("experts used", f"{history['used_experts']:,} of {history['experts']:,}, half of all uses by {half}"),
+        ("", f"{history['uses']:,} uses so far, {pins} to pin experts by"),
+    ]
 
 
 def shortened(value: Any) -> str:

@@ -81,12 +81,14 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """How those of a mixture are held: options of `fucina.load`, and named as there."""
+    """How those of a mixture are held, and which are left out: options of `fucina.load`, and named as there."""
 
     moe_stream: options.MoeStream = None
     moe_cache: options.MoeCache = None
     moe_pin: options.MoePin = None
     moe_learn: options.MoeLearn = True
+    moe_pilot: options.MoePilot = False
+    moe_expert_top_p: options.MoeExpertTopP = None
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

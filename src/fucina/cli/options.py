@@ -228,6 +228,23 @@ MoeLearn = Annotated[
     bool,
     _experts("--moe-learn/--moe-no-learn", help="Remember beside the model which experts are used."),
 ]
+MoePilot = Annotated[
+    bool,
+    _experts(
+        "--moe-pilot/--no-moe-pilot",
+        help="Ask the next layer's router ahead of time, and read what it would choose; the same text. It pays where "
+        "the disk has time to spare.",
+    ),
+]
+MoeExpertTopP = Annotated[
+    float | None,
+    _experts(
+        "--moe-expert-top-p",
+        metavar="F",
+        help="LOSSY, and the only option that is: of a token's experts compute only those that weigh most, the fewest "
+        "that have this share of the weight of all. Faster, and another text; from 1 on nothing is left out.",
+    ),
+]
 Repack = Annotated[
     bool | None,
     typer.Option(

@@ -90,7 +90,11 @@ def _print_object(name: str, model: Model, question: _Question) -> None:
         completion = model.generate(asked, question.params, references=question.references, constraint=constraint)
     else:
         completion = model.chat(asked, question.params, references=question.references, constraint=constraint)
-    print(json.dumps(answer.as_object(name, completion), ensure_ascii=False), flush=True)
+    told = answer.as_object(name, completion) | {
+        "experts": answer.experts_object(model.experts),
+        "experts_left_out": answer.left_out_object(model.experts_left_out),
+    }
+    print(json.dumps(told, ensure_ascii=False), flush=True)
     answer.check_whole(completion, constraint)
 
 
@@ -103,6 +107,6 @@ def _speak(model: Model, question: _Question) -> None:
     finish = answer.speak(events)
     if finish is not None:
         lines = answer.statistics(finish, sampled=not question.params.is_greedy)
-        for line in (*lines, *answer.expert_lines(model.experts)):
+        for line in (*lines, *answer.expert_lines(model)):
             terminal.note(line)
         answer.check_whole(finish, constraint)

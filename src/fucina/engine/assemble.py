@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,7 @@ from fucina.core.settings import Settings
 from fucina.core.units import byte_count
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.engine.engine import EngineConfig
-from fucina.engine.experts import ExpertOptions, stream_options
+from fucina.engine.experts import ExpertOptions, expert_top_p, stream_options
 from fucina.engine.kv_plan import KvPlan, kv_plan
 from fucina.engine.model import Model
 from fucina.engine.pass_costs import PassCosts
@@ -81,22 +82,27 @@ def load(
     """
     config = EngineConfig(context=context, prefill_chunk=prefill_chunk, max_running=max_running)
     gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model, progress=progress))
-    tokenizer = Tokenizer.from_metadata(gguf.metadata, path=gguf.path)
-    template = ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path)
+    speech = _speech(gguf)
     ops = open_ops(max_rows=max(prefill_chunk, _LEAST_ROWS), threads=threads, tier=tier, backend=backend, repack=repack)
-    stream = stream_options(gguf, experts)
+    stream, top_p = stream_options(gguf, experts), expert_top_p(experts)
     kv = _kv_plan(gguf, context, kv_format, kv_memory, streamed=stream is not None)
-    blocks = kv.n_blocks
-    causal = load_causal_lm(
-        gguf, ops, context=context, kv_format=kv_format, kv_capacity_blocks=blocks, stream=stream, progress=progress
-    )
-    speech = ModelSpeech(tokenizer, template)
-    prefixes = _prefixes(model_fingerprint(gguf, ops.name), causal.kv_pool, kv_cache_dir, kv_disk)
-    drafting = None
-    if speculation is not False:
-        chosen = speculation if isinstance(speculation, SpeculationOptions) else None
-        drafting = Speculation(causal.vocab, _costs(gguf, causal, ops, kv_format, threads, repack), chosen)
-    return Model(causal, speech, config, drafting, prefixes, kv.rule, causal.experts)
+    bind = partial(load_causal_lm, gguf, ops, stream=stream, expert_top_p=top_p, progress=progress)
+    causal = bind(context=context, kv_format=kv_format, kv_capacity_blocks=kv.n_blocks)
+    identity = model_fingerprint(gguf, ops.name, expert_top_p=top_p)
+    prefixes = _prefixes(identity, causal.kv_pool, kv_cache_dir, kv_disk)
+    drafting = _drafting(causal, speculation, _costs(gguf, causal, ops, kv_format, threads, repack))
+    return Model(causal, speech, config, drafting, prefixes, kv.rule, causal.experts, causal.left_out)
+
+
+def _speech(gguf: GgufFile) -> ModelSpeech:
+    tokenizer = Tokenizer.from_metadata(gguf.metadata, path=gguf.path)
+    return ModelSpeech(tokenizer, ChatTemplate.from_metadata(gguf.metadata, tokenizer.vocabulary, path=gguf.path))
+
+
+def _drafting(model: DecoderLM, given: bool | SpeculationOptions, costs: PassCosts) -> Speculation | None:
+    if given is False:
+        return None
+    return Speculation(model.vocab, costs, given if isinstance(given, SpeculationOptions) else None)
 
 
 def _costs(
@@ -104,9 +110,20 @@ def _costs(
 ) -> PassCosts:
     """What passes cost with this model here: the file depends on all that their time does."""
     settings = Settings.from_environment()
-    held = () if model.experts is None else (model.experts.stats().memory_bytes,)  # how many experts are at hand
-    machine = (processor_name(), usable_cpus(), threads or settings.threads, ops.name, repack, settings.repack, *held)
-    return PassCosts(model, settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json")
+    held = [] if model.experts is None else [model.experts.stats().memory_bytes]  # how many experts are at hand
+    used = [] if model.left_out is None else [("top_p", model.left_out.top_p)]
+    machine = (
+        processor_name(),
+        usable_cpus(),
+        threads or settings.threads,
+        ops.name,
+        repack,
+        settings.repack,
+        *held,
+        *used,
+    )
+    file = settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json"
+    return PassCosts(model, file, streamed=model.experts is not None)
 
 
 def _kv_plan(

@@ -12,7 +12,7 @@ from fucina.storage.gguf import GgufFile
 
 
 class ExpertOptions(TypedDict, total=False):
-    """Options of `fucina.load` for mixtures of experts. Each may be left out; none changes what is computed.
+    """Options of `fucina.load` for mixtures of experts. Each may be left out; only the last changes what is computed.
 
     moe_stream  routed experts stay in the file and are read when a pass needs them, into memory that holds those used
                 most. None: where moe_cache or moe_pin is given, or the model is larger than the memory that is free.
@@ -20,6 +20,10 @@ class ExpertOptions(TypedDict, total=False):
     moe_pin     of these for the experts that earlier runs used most, which stay there; None: half.
     moe_learn   remembers which experts are used, in a small file beside the model, or in FUCINA_HOME. True.
     moe_pilot   asks the next layer's router ahead of time, and reads what it would choose. False.
+
+    moe_expert_top_p  LOSSY, the only option that is: of the experts that a token chooses, only those with the greatest
+                      weights are computed, the fewest that have this share of the weight of all. Less is read and
+                      computed, and other text comes out. From 1 on, and by default, nothing is left out.
     """
 
     moe_stream: bool | None
@@ -27,6 +31,17 @@ class ExpertOptions(TypedDict, total=False):
     moe_pin: int | str | None
     moe_learn: bool
     moe_pilot: bool
+    moe_expert_top_p: float | None
+
+
+def expert_top_p(given: ExpertOptions) -> float | None:
+    """The share of their weight for which a token's experts are computed; None where all are. Raises ConfigError."""
+    share = given.get("moe_expert_top_p")
+    if share is None:
+        return None
+    if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0.0:
+        raise ConfigError("moe_expert_top_p", got=share, expected="more than 0; from 1 on nothing is left out")
+    return float(share) if share < 1.0 else None
 
 
 def stream_options(gguf: GgufFile, given: ExpertOptions) -> StreamOptions | None:

@@ -35,7 +35,7 @@ from fucina.engine.wording import Codec, Message, Speech
 from fucina.errors import CannotRewind, ConfigError
 from fucina.models.contract import CausalLM
 from fucina.models.streaming import ExpertStream
-from fucina.storage.experts.stats import ExpertStats
+from fucina.storage.experts.stats import ExpertsLeftOut, ExpertStats
 from fucina.storage.kv.prefix import PrefixCache
 
 T = TypeVar("T")
@@ -59,14 +59,17 @@ class Model(Embedding):
         prefixes: PrefixCache | None = None,
         kv_rule: str = "",
         experts: ExpertStream | None = None,
+        left_out: ExpertsLeftOut | None = None,
     ) -> None:
         """With `speculation` answers are drafted and verified where that is faster; it changes nothing else.
 
         `prefixes` keeps what was said for requests to come. Files of conversations are for models of its identity.
-        `experts` are those that the model reads when it needs them.
+        `experts` are those that the model reads when it needs them; `left_out` tells what it leaves out of them.
         Raises CannotRewind for speculation with a model whose cache cannot be cut back.
         """
         self._experts = experts
+        #: What the lossy option moe_expert_top_p leaves out; None where all is computed that the model means.
+        self.experts_left_out = left_out
         if speculation is not None and not model.can_rewind:
             raise CannotRewind("speculation", family=model.family)
         self._engine = Engine(model, speech, config, prefixes)

@@ -16,15 +16,18 @@ _ARITHMETIC = 1
 _SAMPLE_BYTES = 1024
 
 
-def model_fingerprint(gguf: GgufFile, backend: str) -> bytes:
+def model_fingerprint(gguf: GgufFile, backend: str, *, expert_top_p: float | None = None) -> bytes:
     """Name a model as `backend` computes it ('native/avx2': all tiers of one backend give the same bits), 32 bytes.
+
+    `expert_top_p`: it leaves out experts, as many as that says; None: it does not.
 
     It covers all metadata, the tokenizer's included, names, formats and shapes of all tensors, and a sample of their
     bytes: reading them all would take as long as reading the file. Another model, a fine-tuned one, another
     quantization or tokenizer have other names; the same file elsewhere or copied has the same.
     """
     digest = blake2b(digest_size=32)
-    digest.update(repr((_ARITHMETIC, backend.partition("/")[0])).encode())
+    lossy = () if expert_top_p is None else (expert_top_p,)
+    digest.update(repr((_ARITHMETIC, backend.partition("/")[0], *lossy)).encode())
     for key, value in sorted(gguf.metadata.items()):
         digest.update(repr((key, type(value).__name__)).encode())
         for part in _value_parts(value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,10 @@ from fucina.models.registry import family
 from fucina.models.streaming import ExpertStream, stream_experts
 from fucina.models.tensors import TensorReader
 from fucina.ops.batch import Batch
-from fucina.ops.seam import Ops
+from fucina.ops.seam import LeavesOutExperts, Ops
 from fucina.storage.download import Progress
 from fucina.storage.experts.options import StreamOptions
+from fucina.storage.experts.stats import ExpertsLeftOut
 from fucina.storage.gguf import GgufFile, StringArray
 from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
 from fucina.storage.kv.pool import KvPool
@@ -41,9 +42,12 @@ class DecoderLM:
         can_rewind: bool,
         pooling: Pooling | None,
         experts: ExpertStream | None,
+        left_out: ExpertsLeftOut | None = None,
     ) -> None:
         #: What reads routed experts when a pass needs them; None where all are in memory, or there are none.
         self.experts = experts
+        #: What leaving out experts changed so far; None for a model that computes what its file says.
+        self.left_out = left_out
         self._ops, self._decoder, self._pool, self._context_length = ops, decoder, pool, context_length
         self._family, self._can_rewind, self._pooling = family, can_rewind, pooling
         self._one_row = decoder.logits.array(1)  # plain decoding asks for nothing else, and a view is not free
@@ -151,18 +155,21 @@ def load_causal_lm(
     kv_format: str = "f16",
     kv_capacity_blocks: int | None = None,
     stream: StreamOptions | None = None,
+    expert_top_p: float | None = None,
     progress: Progress | None = None,
 ) -> DecoderLM:
     """Bind a model to a fresh backend, with a KV pool of its own.
 
     `context`: positions of the longest sequence (None: what the model was made for). `kv_capacity_blocks`: blocks of 64
     positions in the pool (None: one longest sequence). Memory is only taken as positions are written. `stream`: read
-    routed experts from the file when a pass needs them (None: hold them all). `progress` is told the bytes of weights
-    that are ready.
+    routed experts from the file when a pass needs them (None: hold them all). `expert_top_p`: leave out the least of a
+    row's experts, which changes what is computed (None: do not). `progress` is told the bytes of weights that are
+    ready.
 
     Raises ModelFileError, UnsupportedModel, ConfigError, CapacityError (no such range of memory).
     """
     shape, weights, pooling = _understand(gguf)
+    shape, left_out = _leave_out(shape, ops, expert_top_p)
     positions = _checked_context(shape, context)
     geometry = _kv_geometry(shape, kv_format)
     pool = _make_pool(geometry, -(-positions // KV_BLOCK) if kv_capacity_blocks is None else kv_capacity_blocks)
@@ -177,7 +184,18 @@ def load_causal_lm(
         can_rewind=shape.can_rewind,
         pooling=pooling,
         experts=experts,
+        left_out=left_out,
     )
+
+
+def _leave_out(shape: DecoderShape, ops: Ops, top_p: float | None) -> tuple[DecoderShape, ExpertsLeftOut | None]:
+    """The shape of a model that leaves out experts, and what counts them."""
+    if top_p is None:
+        return shape, None
+    if shape.experts is None:
+        raise ConfigError("moe_expert_top_p", got=top_p, expected="none: this model has no routed experts")
+    assert isinstance(ops, LeavesOutExperts), "both backends do"
+    return replace(shape, experts=replace(shape.experts, top_p=top_p)), ExpertsLeftOut(top_p, ops.expert_uses)
 
 
 def _stream(gguf: GgufFile, weights: DecoderWeights, ops: Ops, options: StreamOptions) -> ExpertStream:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from fucina.core.cpu import available_memory_bytes
 from fucina.core.settings import Settings
@@ -14,7 +16,7 @@ from fucina.models.fingerprint import model_fingerprint
 from fucina.ops.seam import ExpertReader, Experts, Ops, StreamsExperts
 from fucina.storage.experts.catalog import make_catalog
 from fucina.storage.experts.options import StreamOptions
-from fucina.storage.experts.residency import LayerCost, LayerPlan, plan_residency
+from fucina.storage.experts.residency import LEAST_HISTORY, LayerCost, LayerPlan, plan_residency
 from fucina.storage.experts.stats import ExpertStats
 from fucina.storage.experts.usage import UsageFile, Uses
 from fucina.storage.gguf import GgufFile
@@ -74,7 +76,7 @@ def stream_experts(gguf: GgufFile, ops: Ops, layers: Sequence[Experts], options:
             "moe_stream", got=True, expected=f"False: the backend '{ops.name}' reads no experts on demand"
         )
     catalog = make_catalog((layer.gate, layer.up, layer.down) for layer in layers)
-    file = _usage_file(gguf, layers) if options.learn else None
+    file = _usage_file(gguf, [layer.gate.shape[0] for layer in layers]) if options.learn else None
     uses = None if file is None else file.read()
     if options.direct is None:
         available = available_memory_bytes()
@@ -114,8 +116,34 @@ def _default_cache(gguf: GgufFile, costs: Sequence[LayerCost]) -> int:
     return min(max(free_bytes, least), sum(cost.slot_bytes * cost.n_experts for cost in costs))
 
 
-def _usage_file(gguf: GgufFile, layers: Sequence[Experts]) -> UsageFile:
+def _usage_file(gguf: GgufFile, n_experts: Sequence[int]) -> UsageFile:
     identity = model_fingerprint(gguf, "experts")
     beside = gguf.path.with_name(f"{gguf.path.name}.experts")
     at_home: Path = Settings.from_environment().home / "experts" / f"{identity.hex()}.experts"
-    return UsageFile((beside, at_home), identity, [layer.gate.shape[0] for layer in layers])
+    return UsageFile((beside, at_home), identity, n_experts)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertHistory:
+    """What earlier runs learned of a model's experts: uses in all, by how many experts, the most used first.
+
+    `half_by` experts have half of all uses: the fewer, the more a small memory holds of what is needed. `may_pin` tells
+    whether there are enough uses to pin by.
+    """
+
+    uses: int
+    experts: int
+    used_experts: int
+    half_by: int
+    may_pin: bool
+
+
+def expert_history(gguf: GgufFile, n_layers: int, n_experts: int) -> ExpertHistory | None:
+    """What was learned of a model with so many layers of so many experts; None where nothing was."""
+    kept = _usage_file(gguf, [n_experts] * n_layers).read()
+    if kept is None:
+        return None
+    counts = np.sort(np.concatenate(kept))[::-1].astype(np.uint64)
+    total = int(counts.sum())
+    half_by = int(np.searchsorted(counts.cumsum(), (total + 1) // 2)) + 1 if total else 0
+    return ExpertHistory(total, len(counts), int(np.count_nonzero(counts)), half_by, total >= LEAST_HISTORY)

@@ -92,6 +92,10 @@ class MixtureSpec:
     A row uses the `n_used` experts that it scores highest, of equal scores the lower index first: that order is its
     ranks. Weights are the softmax over the scores of all experts; with `renormalize` divided by the sum of the chosen
     ones, added up by rank; then multiplied by `scale`. `layer` counts the layers with experts, from 0.
+
+    `top_p` below 1 is not what the model means: of a row's experts only the first few stay, the fewest whose share of
+    the weight of all `n_used` reaches it, and at least one. The others are left out, of the sum that weights are
+    divided by, too.
     """
 
     layer: int
@@ -99,6 +103,7 @@ class MixtureSpec:
     n_used: int
     renormalize: bool
     scale: float = 1.0
+    top_p: float = 1.0
     activation: Activation = "silu"
 
 
@@ -223,10 +228,10 @@ class ExpertReader(Protocol):
     def settle(self) -> None:
         """Wait until nothing is being read."""
 
-    def pilot(self, name: str, x: Slab, norm: RmsNorm, router: Projection, layer: int, n_used: int) -> BoundOp:
+    def pilot(self, name: str, x: Slab, norm: RmsNorm, router: Projection, spec: MixtureSpec) -> BoundOp:
         """Begin to read the experts that a later layer's router would choose for x as it is, in passes of few rows.
 
-        Changes nothing but router.out (rows, n_experts). Bind it before that layer's mixture.
+        `spec` is that layer's. Changes nothing but router.out (rows, n_experts). Bind it before that layer's mixture.
         """
 
 
@@ -237,3 +242,11 @@ class StreamsExperts(Protocol):
     def bind_experts(self, catalog: Catalog, plan: Planner, options: StreamOptions) -> ExpertReader:
         """Have mixtures bound after this read their experts from files; `plan` says how many are in memory, and which,
         given what one of each layer takes there. Raises ModelFileError, CapacityError and what `plan` raises."""
+
+
+@runtime_checkable
+class LeavesOutExperts(Protocol):
+    """What a backend has besides if a `MixtureSpec` of it may have a `top_p` below 1."""
+
+    def expert_uses(self) -> tuple[int, int]:
+        """Of the experts that rows of mixtures chose so far: how many were used, and how many were left out."""

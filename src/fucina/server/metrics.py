@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fucina.engine.counters import Counters
@@ -42,9 +42,21 @@ _EXPERT_COUNTERS = {
     "bytes_read": "Bytes of experts read.",
     "failed_reads": "Experts that could not be read.",
     "read_s": "Seconds that threads spent reading experts.",
-    "wait_s": "Seconds that passes waited for experts.",
+    "pack_s": "Seconds that threads spent packing experts.",
+    "busy_s": "Seconds during which passes had experts on their way.",
+    "wait_s": "Of these, seconds during which they had nothing to compute.",
     "hinted": "Experts read ahead of time.",
     "hints_useful": "Of these, experts that were needed.",
+    "hints_dropped": "Experts that were expected and not read ahead.",
+    "foreseeable": "Experts that layers needed after the pilot had looked ahead.",
+    "foreseen": "Of these, experts that it had expected.",
+}
+#: How experts are held.
+_EXPERT_GAUGES = {
+    "experts": "Experts of all layers.",
+    "slots": "Experts that fit into memory.",
+    "pinned": "Of these, experts that stay there.",
+    "memory_bytes": "Bytes of memory for experts.",
 }
 
 
@@ -107,6 +119,12 @@ class _EngineCollector(Collector):
                 metric = CounterMetricFamily(f"fucina_expert_{name}", text)
                 metric.add_metric([], getattr(experts, name))
                 yield metric
+            for name, text in _EXPERT_GAUGES.items():
+                yield GaugeMetricFamily(f"fucina_expert_{name}", text, getattr(experts, name))
+        if (lossy := self._model.experts_left_out) is not None:
+            yield GaugeMetricFamily("fucina_lossy_expert_top_p", "LOSSY: --moe-expert-top-p.", lossy.top_p)
+            yield CounterMetricFamily("fucina_lossy_expert_used", "Chosen experts that were computed.", lossy.used)
+            yield CounterMetricFamily("fucina_lossy_expert_left_out", "Chosen experts left out.", lossy.left_out)
         finished = CounterMetricFamily("fucina_finished", "Answers by how they ended.", labels=["reason"])
         for reason, n in counters.finished.items():
             finished.add_metric([reason], n)

@@ -41,8 +41,10 @@ class Loaded:
 
     @property
     def fingerprint(self) -> str:
-        """What gives the same answers to the same requests with a seed: this version with this file."""
-        return f"fucina-{fucina.__version__}-{self.facts.digest[:12]}"
+        """What gives the same answers to the same requests with a seed: this version with this file, or less of it."""
+        left_out = self.model.experts_left_out
+        lossy = "" if left_out is None else f"-lossy-{left_out.top_p:g}"
+        return f"fucina-{fucina.__version__}-{self.facts.digest[:12]}{lossy}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class BoundDecoder:
         return hidden
 
 
-def slab_widths(shape: DecoderShape) -> dict[str, int]:
+def slab_widths(shape: DecoderShape, *, pilot: bool = False) -> dict[str, int]:
     """Every buffer of activations that a decoder of this shape uses, and its values per row."""
     size = shape.dimensions
     wide, narrow = size.heads * size.d_head, size.kv_heads * size.d_head
@@ -51,7 +51,7 @@ def slab_widths(shape: DecoderShape) -> dict[str, int]:
     if shape.experts is None:
         widths |= {"gate": size.d_ff, "up": size.d_ff}
     else:
-        widths |= experts_widths(shape.experts, size.d_model)
+        widths |= experts_widths(shape.experts, size.d_model, pilot=pilot)
     widths |= {f"angles{i}": size.d_rotary for i in range(len(shape.ropes))}
     return widths | ({"branch": size.d_model} if shape.post_norms else {})
 
@@ -72,7 +72,7 @@ def bind_decoder(
 
     With a `pilot`, the next layer's router is asked before a layer's experts are computed.
     """
-    slabs = {name: ops.slab(width) for name, width in slab_widths(shape).items()}
+    slabs = {name: ops.slab(width) for name, width in slab_widths(shape, pilot=pilot is not None).items()}
     tape = [ops.embed("embed", weights.embedding, slabs["x"], scale=shape.embedding_scale)]
     for i, rope in enumerate(shape.ropes):
         tape.append(ops.rope_angles(f"rope.{i}", rope.inv_freq, slabs[f"angles{i}"], magnitude=rope.magnitude))
@@ -96,7 +96,8 @@ def _bind_pilot(
     ahead = weights.layers[layer]
     assert isinstance(ahead.feed_forward, ExpertsWeights), "weights that were taken for this shape"
     router = Projection(ahead.feed_forward.router, slabs["guesses"])
-    return [pilot.pilot(f"blk.{layer}.pilot", slabs["x"], ahead.ffn_norm, router, layer, shape.experts.n_used)]
+    spec = shape.experts.spec(layer, shape.activation)
+    return [pilot.pilot(f"blk.{layer}.pilot", slabs["x"], ahead.ffn_norm, router, spec)]
 
 
 def _bind_attention(

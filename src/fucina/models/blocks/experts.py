@@ -29,7 +29,10 @@ SOFTMAX = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertsShape:
-    """The experts of every layer. `d_shared` is the width of the one that all rows use, 0 without one."""
+    """The experts of every layer. `d_shared` is the width of the one that all rows use, 0 without one.
+
+    `top_p` is no property of the model: below 1, the least of a row's experts are left out (see `MixtureSpec`).
+    """
 
     n_experts: int
     n_used: int
@@ -37,6 +40,19 @@ class ExpertsShape:
     d_shared: int
     renormalize: bool
     scale: float
+    top_p: float = 1.0
+
+    def spec(self, layer: int, activation: Activation) -> MixtureSpec:
+        """How the experts of that layer are chosen and weighed."""
+        return MixtureSpec(
+            layer=layer,
+            n_experts=self.n_experts,
+            n_used=self.n_used,
+            renormalize=self.renormalize,
+            scale=self.scale,
+            top_p=self.top_p,
+            activation=activation,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +131,9 @@ def _take_shared(tensors: TensorReader, width: int, stem: str, d_model: int) -> 
     )
 
 
-def experts_widths(shape: ExpertsShape, d_model: int) -> dict[str, int]:
-    """The buffers that layers with experts use, and their values per row."""
-    widths = {"scores": shape.n_experts, "guesses": shape.n_experts}
+def experts_widths(shape: ExpertsShape, d_model: int, *, pilot: bool) -> dict[str, int]:
+    """The buffers that layers with experts use, and their values per row; with a `pilot`, one for what it guesses."""
+    widths = {"scores": shape.n_experts} | ({"guesses": shape.n_experts} if pilot else {})
     if shape.d_shared:
         widths |= {"switch": 1, "shared_gate": shape.d_shared, "shared_up": shape.d_shared, "branch": d_model}
     return widths
@@ -140,14 +156,7 @@ def bind_experts(
 ) -> list[BoundOp]:
     """x += the chosen experts of norm(x), by rank, and then the shared one."""
     x, scores, shared = slabs["x"], slabs["scores"], weights.shared
-    spec = MixtureSpec(
-        layer=layer,
-        n_experts=shape.n_experts,
-        n_used=shape.n_used,
-        renormalize=shape.renormalize,
-        scale=shape.scale,
-        activation=activation,
-    )
+    spec = shape.spec(layer, activation)
     router = Projection(weights.router, scores)
     if shared is None:
         return [

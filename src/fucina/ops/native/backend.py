@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, cast
 
@@ -78,6 +78,8 @@ class NativeOps:
         self._pool: KvPool | None = None
         self._resident: Any = module.ResidentExperts()
         self._streamed: NativeExperts | None = None
+        #: Of the experts that rows chose: how many were used, and how many left out.
+        self.expert_uses: Callable[[], tuple[int, int]] = self._backend.expert_uses
         self._tape: Sequence[BoundOp] = ()  # the one run last,
         self._native_tape: Any = None  # and what the extension made of it
 
@@ -189,6 +191,7 @@ class NativeOps:
                 n_used=spec.n_used,
                 renormalize=spec.renormalize,
                 scale=spec.scale,
+                top_p=spec.top_p,
                 gelu=spec.activation == "gelu",
                 shared=None if shared is None else shared.y,
                 switch=None if shared is None else shared.switch,
@@ -201,6 +204,7 @@ class NativeOps:
             self._module,
             self._backend.tier,
             self._bind_pilot,
+            self._backend.foresight,
             tiles=self.repack,
             catalog=catalog,
             plan=plan,
@@ -246,10 +250,11 @@ class NativeOps:
         self._tape = tape
 
     def _bind_pilot(
-        self, name: str, x: Slab, norm: RmsNorm, router: Projection, source: Any, layer: int, n_used: int
+        self, name: str, x: Slab, norm: RmsNorm, router: Projection, spec: MixtureSpec, source: Any
     ) -> BoundOp:
         check_linear(name, x, (router,), norm, None)
-        return _bound(self._backend.pilot(name, x, self._norm(norm), self._projection(router), source, layer, n_used))
+        slabs = x, self._norm(norm), self._projection(router)
+        return _bound(self._backend.pilot(name, *slabs, source, spec.layer, spec.n_used, spec.top_p))
 
     def _expert_source(self, experts: Experts, layer: int) -> tuple[Any, int]:
         """Where a layer's experts come from, and the number that the layer has there."""

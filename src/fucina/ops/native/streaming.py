@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fucina.errors import CapacityError, ExpertReadError
-from fucina.ops.seam import BoundOp, Planner, Projection, RmsNorm, Slab
+from fucina.ops.seam import BoundOp, MixtureSpec, Planner, Projection, RmsNorm, Slab
 from fucina.storage.experts.catalog import Catalog, ExpertPlaces, close_files, open_files
 from fucina.storage.experts.options import StreamOptions
 from fucina.storage.experts.residency import LayerCost, LayerPlan
 from fucina.storage.experts.stats import ExpertStats
 
-#: Binds a pilot of a backend to a source of experts, which comes before the layer.
-BindPilot = Callable[[str, Slab, RmsNorm, Projection, Any, int, int], BoundOp]
+#: Binds a pilot of a backend to a source of experts, which comes last.
+BindPilot = Callable[[str, Slab, RmsNorm, Projection, MixtureSpec, Any], BoundOp]
+#: How many experts pilots had foreseen, of how many that were needed.
+Foresight = Callable[[], tuple[int, int]]
 
 
 class NativeExperts:
@@ -28,6 +30,7 @@ class NativeExperts:
         module: ModuleType,
         tier: str,
         bind_pilot: BindPilot,
+        foresight: Foresight,
         *,
         tiles: bool,
         catalog: Catalog,
@@ -35,7 +38,7 @@ class NativeExperts:
         options: StreamOptions,
     ) -> None:
         """Begin to read the pinned experts. Raises ModelFileError, CapacityError, and what `plan` raises."""
-        self._bind_pilot = bind_pilot
+        self._bind_pilot, self._foresight = bind_pilot, foresight
         self._catalog, self._plan = catalog, tuple(plan(_costs(module, tier, tiles=tiles, catalog=catalog)))
         opened = open_files(catalog.files, direct=bool(options.direct))
         files = [(*each, str(path)) for each, path in zip(opened, catalog.files, strict=True)]
@@ -49,12 +52,15 @@ class NativeExperts:
     def stats(self) -> ExpertStats:
         """What was done so far."""
         counted = self.source.counters()
+        foreseen, foreseeable = self._foresight()
         seconds = {f"{name}_s": counted.pop(f"{name}_ns") / 1e9 for name in ("read", "pack", "busy", "wait")}
         return ExpertStats(
             experts=sum(len(gate.offsets) for gate, _, _ in self._catalog.layers),
             slots=sum(each.slots for each in self._plan),
             pinned=sum(len(each.pinned) for each in self._plan),
             memory_bytes=self.source.memory_bytes,
+            foreseen=foreseen,
+            foreseeable=foreseeable,
             **counted,
             **seconds,
         )
@@ -67,9 +73,9 @@ class NativeExperts:
         """Wait until nothing is being read."""
         self.source.settle()
 
-    def pilot(self, name: str, x: Slab, norm: RmsNorm, router: Projection, layer: int, n_used: int) -> BoundOp:
+    def pilot(self, name: str, x: Slab, norm: RmsNorm, router: Projection, spec: MixtureSpec) -> BoundOp:
         """Bind what begins to read the experts that a later layer is likely to need."""
-        return self._bind_pilot(name, x, norm, router, self.source, layer, n_used)
+        return self._bind_pilot(name, x, norm, router, spec, self.source)
 
     def failure(self, message: str) -> ExpertReadError:
         """The error of a read that failed, from what the store said of it."""

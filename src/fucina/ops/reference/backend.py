@@ -22,7 +22,7 @@ from fucina.ops.guards import (
 from fucina.ops.reference.attention import AttentionOp
 from fucina.ops.reference.cache import layer_cache
 from fucina.ops.reference.matrix import Matrix
-from fucina.ops.reference.mixture import MixtureOp, bind_experts
+from fucina.ops.reference.mixture import ExpertUses, MixtureOp, bind_experts
 from fucina.ops.reference.pointwise import AddNormOp, RopeAnglesOp
 from fucina.ops.reference.products import BoundProjection, EmbedOp, HeadOp, LinearOp
 from fucina.ops.reference.slab import ReferenceSlab, Row, own, rows_of
@@ -67,6 +67,7 @@ class ReferenceOps:
             raise ConfigError("max_rows", got=max_rows, expected="at least 1")
         self.max_rows = max_rows
         self._pool: KvPool | None = None
+        self._uses = ExpertUses()
 
     def slab(self, width: int) -> ReferenceSlab:
         """A new buffer (max_rows, width) f32. Raises ShapeError."""
@@ -144,7 +145,7 @@ class ReferenceOps:
         check_mixture(name, x, norm, scores, experts, spec, shared)
         slabs = own(x, name, x.width), own(scores, name, spec.n_experts)
         branch = None if shared is None else (own(shared.y, name, x.width), own(shared.switch, name, 1))
-        return MixtureOp(name, *slabs, norm, bind_experts(experts), spec, branch)
+        return MixtureOp(name, *slabs, norm, bind_experts(experts), spec, branch, self._uses)
 
     def head(self, name: str, x: Slab, norm: RmsNorm, weight: Weight, out: Slab) -> HeadOp:
         """Bind the logits of the wanted rows; weight (vocab, d_model). Raises ShapeError, UnsupportedFormat."""
@@ -155,6 +156,10 @@ class ReferenceOps:
         """Name the pool that attention ops bound after this read and write."""
         assert self._pool is None, "a backend instance has one pool"
         self._pool = pool
+
+    def expert_uses(self) -> tuple[int, int]:
+        """Of the experts that rows chose: how many were used, and how many left out."""
+        return self._uses.used, self._uses.left_out
 
     def run(self, tape: Sequence[BoundOp], batch: Batch) -> None:
         """Run the ops in order over all rows of `batch`. Raises ShapeError for rows out of bounds."""

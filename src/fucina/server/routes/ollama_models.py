@@ -63,11 +63,18 @@ async def show(call: Call) -> Response:
             "general.architecture": facts.family,
             "general.parameter_count": facts.n_parameters,
             f"{facts.family}.context_length": loaded.model.context,
+            **_lossy(loaded),
         },
         "capabilities": ["completion", "tools", "embedding", *(["thinking"] if thinks else [])],
         "modified_at": _modified(loaded),
     }
     return json_response(reply)
+
+
+def _lossy(loaded: Loaded) -> dict[str, float]:
+    """What the server was told to compute otherwise than the model means."""
+    left_out = loaded.model.experts_left_out
+    return {} if left_out is None else {"fucina.lossy.moe_expert_top_p": left_out.top_p}
 
 
 async def embed(call: Call) -> Response:

@@ -35,6 +35,8 @@ async def one_model(call: Call) -> Response:
 
 
 def _entry(loaded: Loaded, name: str) -> dict[str, object]:
+    left_out = loaded.model.experts_left_out
+    lossy = {} if left_out is None else {"lossy": {"moe_expert_top_p": left_out.top_p}}
     return {
         "id": name,
         "object": "model",
@@ -42,6 +44,7 @@ def _entry(loaded: Loaded, name: str) -> dict[str, object]:
         "owned_by": "fucina",
         "context_length": loaded.model.context,
         "max_model_len": loaded.model.context,
+        **lossy,
     }
 
 

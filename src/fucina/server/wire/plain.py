@@ -7,8 +7,14 @@ from typing import Literal
 from fucina.server.wire.fields import WireReply
 
 
+class LossyOptions(WireReply):
+    """What the server was told to compute otherwise than the model means, to be faster."""
+
+    moe_expert_top_p: float
+
+
 class ModelEntry(WireReply):
-    """A model by one of its names."""
+    """A model by one of its names; `lossy` only where its answers are not those of its file."""
 
     id: str
     object: Literal["model"]
@@ -16,6 +22,7 @@ class ModelEntry(WireReply):
     owned_by: str
     context_length: int
     max_model_len: int
+    lossy: LossyOptions | None = None
 
 
 class ModelList(WireReply):
