@@ -50,14 +50,22 @@ class Arrivals:
 
 
 class Deadlines:
-    """When requests must have ended. Those of requests that are gone are told all the same, and mean nothing."""
+    """When requests must have ended."""
 
     def __init__(self) -> None:
-        self._times: list[tuple[float, int, float]] = []  # a heap
+        self._seconds: dict[int, float] = {}
+        self._times: list[tuple[float, int]] = []  # a heap; entries of requests that are gone are skipped
 
     def add(self, session_id: int, seconds: float) -> None:
         """So many seconds from now."""
-        heapq.heappush(self._times, (monotonic() + seconds, session_id, seconds))
+        if len(self._times) > 2 * len(self._seconds) + _SLACK:
+            self._times = sorted(entry for entry in self._times if entry[1] in self._seconds)
+        self._seconds[session_id] = seconds
+        heapq.heappush(self._times, (monotonic() + seconds, session_id))
+
+    def remove(self, session_id: int) -> None:
+        """The request has ended, or never had a deadline."""
+        self._seconds.pop(session_id, None)
 
     def passed(self) -> list[tuple[int, float]]:
         """Those that are over, and how many seconds each request had; they are told once."""
@@ -65,6 +73,7 @@ class Deadlines:
         if self._times:
             now = monotonic()
             while self._times and self._times[0][0] <= now:
-                _, session_id, seconds = heapq.heappop(self._times)
-                over.append((session_id, seconds))
+                _, session_id = heapq.heappop(self._times)
+                if (seconds := self._seconds.pop(session_id, None)) is not None:
+                    over.append((session_id, seconds))
         return over

@@ -323,6 +323,7 @@ class Engine:
         assert session.ending is not None
         self._running.pop(session.id, None)
         self._waiting.remove(session.id)
+        self._deadlines.remove(session.id)
         if self._restoring is not None and self._restoring[0] is session:
             self._stop_restoring()
         self._counters.finished[session.ending.reason] += 1
