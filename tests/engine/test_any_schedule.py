@@ -125,7 +125,7 @@ def run_jobs(engine: Engine, jobs: list[Job], wanted: list[Any]) -> tuple[list[i
     raise AssertionError("the engine never came to rest")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(JOBS, min_size=1, max_size=6),
     st.sampled_from([1, 2, 7, 64]),

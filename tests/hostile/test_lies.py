@@ -21,7 +21,7 @@ MOST_BYTES = 50 * 2**20
 def test_a_lie_costs_its_error(tmp_path: Path, lie: Lie) -> None:
     path = lie.build(tmp_path)
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         with pytest.raises(FucinaError) as caught:
             open_gguf(path)
@@ -31,4 +31,4 @@ def test_a_lie_costs_its_error(tmp_path: Path, lie: Lie) -> None:
     assert type(caught.value) is lie.error
     assert len(str(caught.value)) < 400 + len(str(path))
     assert peak_bytes < MOST_BYTES
-    assert time.perf_counter() - start < MOST_SECONDS
+    assert time.process_time() - start < MOST_SECONDS
