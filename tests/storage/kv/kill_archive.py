@@ -1,7 +1,7 @@
 """A process to be killed: it keeps a conversation in a file, and says what it is about to commit and what it has.
 
-Usage: kill_archive.py FILE SEED [SYNCS]. With SYNCS it kills itself in its so many-th sync of a change. What lies at a position follows from the tokens up to it, so that who reads it can
-tell whether it is right.
+Usage: kill_archive.py FILE SEED [SYNCS]. With SYNCS it kills itself in its so many-th sync of a change. What lies at a
+position follows from the tokens up to it, so that who reads it can tell whether it is right.
 """
 
 from __future__ import annotations
