@@ -152,7 +152,8 @@ def test_every_schedule_gives_what_each_gets_alone(
         if got.reason == "cancelled":
             assert job.cancelled is not None
             assert got.ids == want.ids[: len(got.ids)]
-            assert want.text.startswith(got.text.rstrip("�"))
+            # also what was held back because a stop string might have begun with it
+            assert got.text == ByteTokenizer().decode(got.ids)
         else:
             assert got == want
     assert model.kv_pool.n_free == model.kv_pool.capacity
