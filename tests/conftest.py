@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from fucina.storage.models import pull
 
 # Time decides no test. New examples are drawn at every run; CI draws the same ones, with Hypothesis's own profile "ci".
-settings.register_profile("fucina")
+settings.register_profile("fucina", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fucina")
 
 

@@ -16,7 +16,7 @@ EXAMPLES = sorted((Path(__file__).resolve().parents[1] / "examples").glob("*.py"
 def test_example_runs(example: Path, smollm2_path: Path) -> None:
     assert smollm2_path.is_file()
     ran = subprocess.run(
-        [sys.executable, "-W", "error", example], capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-W", "error", example], capture_output=True, text=True, check=False, timeout=900
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip()

@@ -51,7 +51,7 @@ def fucina_process() -> Callable[..., subprocess.CompletedProcess[bytes]]:
     def run(*words: object, **options: object) -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-m", "fucina", *map(str, words)]
         environment = {**os.environ, **options.pop("env", {})}  # type: ignore[dict-item]
-        return subprocess.run(command, capture_output=True, check=False, timeout=60, env=environment, **options)
+        return subprocess.run(command, capture_output=True, check=False, timeout=300, env=environment, **options)
 
     return run
 

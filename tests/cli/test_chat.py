@@ -99,12 +99,22 @@ class Program:
         os.killpg(self.process.pid, signal.SIGINT)
 
     def wait_for(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < deadline, (self.said[-500:], self.errors[-500:])
-            self.said += self._read(self._out)
+            self.drain()
             self.errors += self._read(self.process.stderr.fileno())  # type: ignore[union-attr]
             time.sleep(0.005)
+
+    def drain(self) -> None:
+        """Read all it has said by now."""
+        while part := self._read(self._out):
+            self.said += part
+
+    def is_asleep(self) -> bool:
+        """Whether it waits for what comes: between its prompt and that it would take no notice of an interrupt."""
+        state = Path(f"/proc/{self.process.pid}/stat")
+        return not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "S"
 
     def end(self) -> int:
         self.wait_for(lambda: self.process.poll() is not None)
@@ -151,6 +161,7 @@ def test_interrupt_stops_the_answer_and_not_the_program(program, endless_path: P
     if at_terminal:
         talk.wait_for(lambda: b">>> " in talk.said)
     for turn in (1, 2):
+        talk.drain()
         n_before = len(talk.said)
         talk.write(b"hello\n")
         talk.wait_for(lambda n_before=n_before: len(talk.said) > n_before + 200)
@@ -158,6 +169,7 @@ def test_interrupt_stops_the_answer_and_not_the_program(program, endless_path: P
         talk.wait_for(lambda turn=turn: talk.errors.count(b"(stopped)") == turn)
         assert talk.process.poll() is None
         talk.write(b"/reset\n")  # so that the next answer is as long
+        talk.wait_for(lambda turn=turn: talk.errors.count(b"forgotten") == turn)
     talk.write(b"/bye\n")
     assert talk.end() == 0
     assert b"Traceback" not in talk.errors
@@ -165,7 +177,7 @@ def test_interrupt_stops_the_answer_and_not_the_program(program, endless_path: P
 
 def test_interrupt_at_the_prompt_asks_how_to_leave(program, tiny_path: Path) -> None:
     talk = program(tiny_path, at_terminal=True)
-    talk.wait_for(lambda: b">>> " in talk.said)
+    talk.wait_for(lambda: b">>> " in talk.said and talk.is_asleep())
     talk.interrupt()
     talk.wait_for(lambda: talk.errors.count(b"Ctrl-D or /bye") == 1)
     talk.wait_for(lambda: talk.said.count(b">>> ") == 2)
@@ -190,6 +202,6 @@ def test_interrupt_ends_run_with_its_code(endless_path: Path) -> None:
     assert process.stdout
     assert process.stdout.read(1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert b"Traceback" not in errors

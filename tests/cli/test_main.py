@@ -92,5 +92,5 @@ def test_a_closed_pipe_is_quiet(tiny_path: Path) -> None:
     assert writer.stderr
     writer.stdout.close()
     assert writer.stderr.read() == b""
-    assert writer.wait(30) == 1
+    assert writer.wait(300) == 1
     writer.stderr.close()

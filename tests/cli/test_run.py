@@ -90,7 +90,11 @@ def test_piped_bytes_that_are_no_text(invoke, tiny_path: Path) -> None:
 def test_no_prompt_at_a_terminal_is_a_question_not_a_wait(tiny_path: Path) -> None:
     _, terminal = pty.openpty()
     result = subprocess.run(
-        [sys.executable, "-m", "fucina", "run", tiny_path], stdin=terminal, capture_output=True, timeout=30, check=False
+        [sys.executable, "-m", "fucina", "run", tiny_path],
+        stdin=terminal,
+        capture_output=True,
+        timeout=300,
+        check=False,
     )
     assert result.returncode == 2
     assert b"--prompt" in result.stderr
@@ -192,7 +196,7 @@ def test_a_reader_who_leaves_ends_it_quietly(tiny_path: Path) -> None:
     assert writer.stderr
     writer.stdout.close()
     assert writer.stderr.read() == b""
-    assert writer.wait(30) == 1
+    assert writer.wait(300) == 1
     writer.stderr.close()
 
 

@@ -125,7 +125,7 @@ def run_jobs(engine: Engine, jobs: list[Job], wanted: list[Any]) -> tuple[list[i
     raise AssertionError("the engine never came to rest")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(JOBS, min_size=1, max_size=6),
     st.sampled_from([1, 2, 7, 64]),
@@ -152,7 +152,8 @@ def test_every_schedule_gives_what_each_gets_alone(
         if got.reason == "cancelled":
             assert job.cancelled is not None
             assert got.ids == want.ids[: len(got.ids)]
-            assert want.text.startswith(got.text.rstrip("�"))
+            # also what was held back because a stop string might have begun with it
+            assert got.text == ByteTokenizer().decode(got.ids)
         else:
             assert got == want
     assert model.kv_pool.n_free == model.kv_pool.capacity

@@ -106,4 +106,4 @@ def test_streams_left_half_read_leave_nothing(tmp_path: Path, request: pytest.Fi
         print(f"{n} streams: {grown} bytes")
         assert grown < SLACK_BYTES
         assert threading.active_count() <= n_threads
-        assert n_files() == n_opened
+        assert n_files() <= n_opened  # what earlier tests left may be collected meanwhile

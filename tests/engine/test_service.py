@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
+from threading import Event as Signal
 
 import pytest
 
 from fucina.decoding.params import SamplingParams
 from fucina.engine.completion import collect
-from fucina.engine.events import Event, FinishEvent
+from fucina.engine.events import Event, FinishEvent, TokenEvent
 from fucina.engine.model import Model
 from fucina.engine.request import Request
 from fucina.engine.service import Service
@@ -43,6 +45,24 @@ def service(model: Model) -> Iterator[Service]:
     service.close()
 
 
+#: Nothing here takes so long; it turns a wait for ever into a failure.
+PATIENCE_S = 120.0
+
+
+@contextmanager
+def waiting(scripted: ScriptedModel, behind: int = 0) -> Iterator[None]:
+    """Let no pass end while the block runs, where more than `behind` tokens are known: what is said is heard first."""
+    go_on = Signal()
+
+    def script(prefix: Sequence[int]) -> int:
+        assert len(prefix) <= behind or go_on.wait(PATIENCE_S)
+        return counting(prefix)
+
+    scripted.script = script
+    yield
+    go_on.set()
+
+
 class Inbox:
     """Where a request's events arrive."""
 
@@ -53,9 +73,9 @@ class Inbox:
         self.events.put(event)
 
     def rest(self) -> list[Event]:
-        events = [self.events.get(timeout=30)]
+        events = [self.events.get(timeout=PATIENCE_S)]
         while not isinstance(events[-1], FinishEvent):
-            events.append(self.events.get(timeout=30))
+            events.append(self.events.get(timeout=PATIENCE_S))
         return events
 
     def end(self) -> FinishEvent:
@@ -84,36 +104,36 @@ def test_a_library_call_beside_a_service(model: Model, service: Service) -> None
 
 def test_cancelling_gives_the_blocks_back(model: Model, service: Service, scripted: ScriptedModel) -> None:
     inbox = Inbox()
-    ticket = service.submit(model.request(PROMPT, LONG), inbox.take)
-    inbox.events.get(timeout=30)
-    ticket.hold(held=True)
-    ticket.cancel()
+    with waiting(scripted, behind=len(PROMPT)):
+        ticket = service.submit(model.request(PROMPT, LONG), inbox.take)
+        inbox.events.get(timeout=PATIENCE_S)
+        ticket.hold(held=True)
+        ticket.cancel()
     assert inbox.end().reason == "cancelled"
     ticket.cancel()  # nobody hears it
     model.forget_prefixes()
     assert scripted.kv_pool.n_free == scripted.kv_pool.capacity
 
 
-def test_what_is_held_waits_and_others_do_not(model: Model, service: Service) -> None:
+def test_what_is_held_waits_and_others_do_not(model: Model, service: Service, scripted: ScriptedModel) -> None:
     slow, quick = Inbox(), Inbox()
-    held = service.submit(model.request(PROMPT, LONG), slow.take)
-    slow.events.get(timeout=30)
-    held.hold(held=True)
-    service.submit(model.request(PROMPT, SHORT), quick.take)
+    with waiting(scripted, behind=len(PROMPT)):
+        held = service.submit(model.request(PROMPT, LONG), slow.take)
+        slow.events.get(timeout=PATIENCE_S)
+        held.hold(held=True)
+        service.submit(model.request(PROMPT, SHORT), quick.take)
     assert quick.end().usage.completion_tokens == 5
-    while True:  # what was given before the hold was heard
-        try:
-            assert not isinstance(slow.events.get(timeout=0.2), FinishEvent)
-        except Empty:
-            break
+    assert isinstance(slow.events.get_nowait(), TokenEvent)  # of the pass in which the hold was said
+    with pytest.raises(Empty):
+        slow.events.get_nowait()
     held.hold(held=False)
     assert slow.end().reason == "length"
 
 
-def test_a_deadline_passes_while_everything_is_held(model: Model, service: Service) -> None:
+def test_a_deadline_passes_while_everything_is_held(model: Model, service: Service, scripted: ScriptedModel) -> None:
     inbox = Inbox()
-    ticket = service.submit(model.request(PROMPT, LONG, deadline_s=0.3), inbox.take)
-    ticket.hold(held=True)
+    with waiting(scripted):
+        service.submit(model.request(PROMPT, LONG, deadline_s=0.3), inbox.take).hold(held=True)
     end = inbox.end()
     assert isinstance(end.error, DeadlineExceeded)
 
@@ -167,11 +187,12 @@ def test_priority_and_deadline_reach_the_request(model: Model) -> None:
         model.generate(PROMPT, priority=1.5)  # type: ignore[arg-type]
 
 
-def test_closing_with_a_farewell_ends_what_runs_with_that_error(model: Model) -> None:
+def test_closing_with_a_farewell_ends_what_runs_with_that_error(model: Model, scripted: ScriptedModel) -> None:
     service, inbox = model.service(), Inbox()
-    service.submit(Request(prompt_ids=PROMPT, params=LONG), inbox.take)
     farewell = Closed("the end")
-    service.close(farewell)
+    with waiting(scripted):
+        service.submit(Request(prompt_ids=PROMPT, params=LONG), inbox.take)
+        service.order(lambda: service.close(farewell))
     service.close()
     end = inbox.rest()[-1]
     assert isinstance(end, FinishEvent)

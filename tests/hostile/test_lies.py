@@ -12,8 +12,8 @@ from fucina.errors import FucinaError
 from fucina.storage.gguf import open_gguf
 from fucina.testing.hostile_gguf import LIES, Lie
 
-#: Generous, because timings decide nothing here; benchmarks/hostile_headers.py prints the real ones.
-MOST_SECONDS = 5.0
+#: Of CPU, with its memory traced: some 1 s at most. benchmarks/hostile_headers.py prints what it takes untraced.
+MOST_SECONDS = 30.0
 MOST_BYTES = 50 * 2**20
 
 
@@ -21,7 +21,7 @@ MOST_BYTES = 50 * 2**20
 def test_a_lie_costs_its_error(tmp_path: Path, lie: Lie) -> None:
     path = lie.build(tmp_path)
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         with pytest.raises(FucinaError) as caught:
             open_gguf(path)
@@ -31,4 +31,4 @@ def test_a_lie_costs_its_error(tmp_path: Path, lie: Lie) -> None:
     assert type(caught.value) is lie.error
     assert len(str(caught.value)) < 400 + len(str(path))
     assert peak_bytes < MOST_BYTES
-    assert time.perf_counter() - start < MOST_SECONDS
+    assert time.process_time() - start < MOST_SECONDS

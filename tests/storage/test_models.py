@@ -25,7 +25,8 @@ case "$3" in
 esac
 echo "$@" >> "$FAKE_WHEELS/calls"
 while [ $# -gt 1 ]; do [ "$1" = --dest ] && folder=$2; shift; done
-[ -n "$FAKE_SLEEP" ] && sleep "$FAKE_SLEEP"
+n=0
+while [ -n "$FAKE_GATE" ] && [ ! -e "$FAKE_GATE" ] && [ $n -lt 6000 ]; do sleep 0.01; n=$((n + 1)); done
 if [ -n "$FAKE_ERROR" ]; then echo "Collecting $1"; echo "$FAKE_ERROR" >&2; exit 1; fi
 echo "Progress 10 of 20"
 echo "Progress 20 of 20"
@@ -179,14 +180,20 @@ def test_a_home_that_is_a_file_is_explained(tmp_path: Path) -> None:
         pull("tiny", settings=Settings(home=tmp_path / "file"))
 
 
-def test_two_at_once_fetch_once(index: Index, home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_at_once_fetch_once(index: Index, home: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # threads hold separate descriptors of the lock file, so they exclude each other as processes do
-    monkeypatch.setenv("FAKE_SLEEP", "0.2")
+    gate = tmp_path / "gate"  # opened by who has to wait
+    monkeypatch.setenv("FAKE_GATE", str(gate))
     said: list[str] = []
     found: list[Path] = []
 
+    def tell(what: str, _done_bytes: int, _total_bytes: int | None) -> None:
+        said.append(what)
+        if what.startswith("waiting"):
+            gate.touch()
+
     def fetch() -> None:
-        found.append(pull("tiny", settings=home, progress=lambda what, *_: said.append(what)))
+        found.append(pull("tiny", settings=home, progress=tell))
 
     threads = [threading.Thread(target=fetch) for _ in range(2)]
     for thread in threads:
@@ -196,7 +203,7 @@ def test_two_at_once_fetch_once(index: Index, home: Settings, monkeypatch: pytes
     assert found == [home.home / "models" / "tiny.gguf"] * 2
     assert found[0].read_bytes() == CONTENT
     assert len(index.calls) == 2
-    assert "waiting for another process that fetches it" in said
+    assert said.count("waiting for another process that fetches it") == 1
 
 
 @pytest.mark.usefixtures("index")

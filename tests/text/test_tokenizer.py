@@ -86,7 +86,7 @@ def check_run(tokenizer: Tokenizer, unit: str) -> None:
     text = unit * (100_000 // len(unit))
     begin = time.process_time()
     ids = tokenizer.encode(text, special=True)
-    assert time.process_time() - begin < 2
+    assert time.process_time() - begin < 20  # some 0.2 s; in quadratic time it is minutes
     assert text.startswith(tokenizer.decode(ids[:300]).rstrip("\ufffd")) and len(ids) > 1000
 
 

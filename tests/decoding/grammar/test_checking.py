@@ -145,7 +145,7 @@ def test_what_is_too_large_is_refused_at_once() -> None:
         started = time.process_time()
         with pytest.raises(ConstraintTooLarge):
             Constraint.json_schema(schema)
-        assert time.process_time() - started < 0.5, name
+        assert time.process_time() - started < 2, name  # some 0.1 s at most
 
 
 def test_equal_content_is_an_equal_constraint_and_order_is_kept() -> None:

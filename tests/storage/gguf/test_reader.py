@@ -228,7 +228,7 @@ def test_a_vocabulary_of_262144_tokens_costs_little(gemma3_path: Path) -> None:
     assert peak_bytes < 16 * 2**20
     seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         open_gguf(gemma3_path).close()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert min(seconds) < 2.0  # about 0.03 s: this only catches a return to a loop of a second kind

@@ -1,13 +1,15 @@
 """A process to be killed: it keeps a conversation in a file, and says what it is about to commit and what it has.
 
-Usage: kill_archive.py FILE SEED. What lies at a position follows from the tokens up to it, so that who reads it can
-tell whether it is right.
+Usage: kill_archive.py FILE SEED [SYNCS]. With SYNCS it kills itself in its so many-th sync of a change. What lies at a
+position follows from the tokens up to it, so that who reads it can tell whether it is right.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 from fucina.core.shapes import KV_BLOCK
 from fucina.storage.kv.archive.conversation_file import ConversationFile
+from fucina.storage.kv.disk.files import Files
 from fucina.storage.kv.geometry import KvGeometry, LayerGeometry
 
 GEOMETRY = KvGeometry((LayerGeometry(kv_heads=1, d_head=2),) * 2)  # 2 KiB a block
@@ -67,10 +70,24 @@ def turn(rng: random.Random, messages: list[dict[str, str]], ids: list[int]) -> 
     return [*messages, {"role": "user", "content": text}, {"role": "assistant", "content": text[::-1]}], [*kept, *said]
 
 
+class Deadly(Files):
+    """Kills its process in the middle of a sync; what was written is on its way to the disk, or is there."""
+
+    n_syncs = sys.maxsize
+
+    def sync(self, fd: int) -> None:
+        self.n_syncs -= 1
+        if self.n_syncs == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().sync(fd)
+
+
 def main() -> None:
-    rng = random.Random(int(sys.argv[2]))
+    rng, files = random.Random(int(sys.argv[2])), Deadly()
     print("start", flush=True)
-    file = ConversationFile(Path(sys.argv[1]), GEOMETRY, IDENTITY)
+    file = ConversationFile(Path(sys.argv[1]), GEOMETRY, IDENTITY, files=files)
+    if len(sys.argv) > 3:
+        files.n_syncs = int(sys.argv[3])
     messages, ids = file.messages, file.ids
     print("open", flush=True)
     while True:

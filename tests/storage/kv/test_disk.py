@@ -31,6 +31,8 @@ SIZE = GEOMETRY.block_bytes
 ROOT = blake2b(b"root", digest_size=32).digest()
 MEBIBYTE = 1 << 20
 FULL = tuple(range(64))
+#: A busy disk may take seconds to sync; nothing takes so long.
+PATIENCE_S = 120.0
 
 
 def make(tokens: Sequence[int], block: int = 0, parent: bytes = ROOT) -> StoredBlock:
@@ -51,7 +53,7 @@ def pool() -> KvPool:
 def tier(tmp_path: Path, pool: KvPool) -> Iterator[DiskTier]:
     tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)
     yield tier
-    tier.close()
+    tier.close(PATIENCE_S)
 
 
 def keep(tier: DiskTier, pool: KvPool, *blocks: StoredBlock) -> None:
@@ -80,21 +82,21 @@ def test_a_block_comes_back_while_it_waits_when_stored_and_after_a_restart(tmp_p
     tier, stored = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE), make(FULL)
     keep(tier, pool, stored)
     assert comes_back(tier, pool, stored)
-    assert tier.flush() and tier.n_stored == 1
+    assert tier.flush(PATIENCE_S) and tier.n_stored == 1
     assert comes_back(tier, pool, stored)
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
     tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)
     assert comes_back(tier, pool, stored)
     keep(tier, pool, stored)
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
     assert (tier.n_stored, tier.counters.n_known, tier.counters.n_restored) == (0, 1, 1)
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
 
 
 def test_after_the_end_nothing_is_kept_or_found(tier: DiskTier, pool: KvPool) -> None:
     stored = make(FULL)
     keep(tier, pool, stored)
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
     keep(tier, pool, make(FULL[1:]))
     assert tier.find(ROOT, FULL) is None
     assert not tier.fetch(stored.name, FULL, 3)
@@ -113,19 +115,19 @@ def test_what_agrees_longest_is_found(tier: DiskTier, pool: KvPool) -> None:
         assert tier.find(ROOT, FULL[:2]) is not None
         assert tier.find(ROOT, (7, *FULL)) is None
         assert tier.find(ROOT, ()) is None
-        assert tier.flush()
+        assert tier.flush(PATIENCE_S)
 
 
 def test_a_block_that_grows_takes_the_place_of_the_shorter_one(tier: DiskTier, pool: KvPool) -> None:
     short, long = make(FULL[:10]), make(FULL[:20])
     keep(tier, pool, short)
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     keep(tier, pool, long)
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     assert not tier.fetch(short.name, short.tokens, 3)
     assert comes_back(tier, pool, long)
     keep(tier, pool, short)  # all of it is in the longer one
-    assert tier.flush() and tier.n_stored == 2
+    assert tier.flush(PATIENCE_S) and tier.n_stored == 2
 
 
 def test_tokens_are_compared(tier: DiskTier, pool: KvPool) -> None:
@@ -135,32 +137,32 @@ def test_tokens_are_compared(tier: DiskTier, pool: KvPool) -> None:
         assert not tier.fetch(stored.name, (*FULL[:-1], 7), 3)
         assert not tier.fetch(stored.name, (*FULL, 64), 3)
         assert tier.fetch(stored.name, FULL[:5], 3)
-        assert tier.flush()
+        assert tier.flush(PATIENCE_S)
 
 
 def test_models_share_a_directory_and_no_block(tmp_path: Path, pool: KvPool, tier: DiskTier) -> None:
     stored = make(FULL)
     keep(tier, pool, stored)
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     wider = KvPool(KvGeometry((LayerGeometry(kv_heads=2, d_head=8),)), 4)
     for identity, memory in ((b"another model", pool), (b"model", wider)):
         other = DiskTier(tmp_path / "kv", memory, identity, MEBIBYTE)
         assert other.find(ROOT, FULL) is None
         assert not other.fetch(stored.name, FULL, 3)
-        assert other.close()
+        assert other.close(PATIENCE_S)
 
 
 def test_a_full_queue_drops_and_a_patient_one_waits(tmp_path: Path, pool: KvPool) -> None:
     tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE, queue_bytes=2 * SIZE)
     blocks = [make((n, *FULL)[:64]) for n in range(100)]
     keep(tier, pool, *blocks[:50])
-    tier.be_patient(60)
+    tier.be_patient(PATIENCE_S)
     keep(tier, pool, *blocks[50:])
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     assert all(comes_back(tier, pool, stored) for stored in blocks[50:])
     kept = sum(comes_back(tier, pool, stored) for stored in blocks)
     assert (kept, kept) == (tier.counters.n_kept, 100 - tier.counters.n_dropped)
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
 
 
 def test_the_coldest_segments_go_when_the_capacity_is_reached(tmp_path: Path, pool: KvPool) -> None:
@@ -169,7 +171,7 @@ def test_the_coldest_segments_go_when_the_capacity_is_reached(tmp_path: Path, po
     blocks = [make((n, *FULL)[:64]) for n in range(200)]
     for n, stored in enumerate(blocks):
         keep(tier, pool, stored)
-        assert tier.flush()
+        assert tier.flush(PATIENCE_S)
         assert sum(path.stat().st_size for path in segments(tmp_path)) <= capacity
         assert comes_back(tier, pool, blocks[0]), n  # in use all the time, and so is its segment
     assert tier.n_segments_removed > 0
@@ -178,7 +180,7 @@ def test_the_coldest_segments_go_when_the_capacity_is_reached(tmp_path: Path, po
     assert (64 - 2 * 8) * record <= len(there) * record <= capacity
     late = [n for n in there if n >= 8]
     assert late == list(range(late[0], 200))
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
 
 
 def test_prefix_cache_and_disk_tier_agree_on_names(pool: KvPool, tier: DiskTier) -> None:
@@ -190,7 +192,7 @@ def test_prefix_cache_and_disk_tier_agree_on_names(pool: KvPool, tier: DiskTier)
     cache.insert(range(100), kv.blocks, 100)
     kv.close()
     assert cache.reclaim(2) == 2
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     for start, n_tokens in ((0, 64), (64, 36)):
         found = tier.find(cache.name_of(range(100), start), range(start, 100))
         assert found is not None and found.n_common == n_tokens
@@ -203,7 +205,7 @@ def test_a_row_that_points_at_another_block_is_a_miss(tmp_path: Path, tier: Disk
     """Also when that block begins with the tokens asked for: a name stands for all tokens before it as well."""
     stored, other = make(FULL), make(FULL, parent=blake2b(b"other", digest_size=32).digest())
     keep(tier, pool, stored, other)
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     (index,) = (tmp_path / "kv").glob("*.sqlite")
     with sqlite3.connect(index) as connection:
         both = "(SELECT MIN(start) + MAX(start) FROM blocks)"
@@ -219,7 +221,7 @@ def test_a_flipped_bit_is_a_miss_and_the_block_can_be_stored_again(
 ) -> None:
     stored = make(FULL)
     keep(tier, pool, stored)
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     with segments(tmp_path)[0].open("r+b") as file:
         file.seek(512 + place)
         (byte,) = file.read(1)
@@ -228,7 +230,7 @@ def test_a_flipped_bit_is_a_miss_and_the_block_can_be_stored_again(
     assert not comes_back(tier, pool, stored)
     assert tier.counters.n_damaged == 1
     keep(tier, pool, stored)
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     assert comes_back(tier, pool, stored) and tier.n_stored == 2
 
 
@@ -238,9 +240,9 @@ def test_a_flipped_bit_is_a_miss_and_the_block_can_be_stored_again(
 def test_an_index_that_is_lost_is_made_anew_from_the_segments(tmp_path: Path, pool: KvPool, damage: str) -> None:
     tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)
     blocks = [make((n, *FULL)[: 20 + n]) for n in range(40)]
-    tier.be_patient(10)
+    tier.be_patient(PATIENCE_S)
     keep(tier, pool, *blocks)
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
     (index,) = (tmp_path / "kv").glob("*.sqlite")
     _damage(index, damage)
     damaged = index.read_bytes() if index.exists() else b""
@@ -250,7 +252,7 @@ def test_an_index_that_is_lost_is_made_anew_from_the_segments(tmp_path: Path, po
     assert [w.category for w in said] == ([] if damage == "gone" else [KvDiskWarning])
     assert all(comes_back(tier, pool, stored) for stored in blocks)
     assert not said or index.read_bytes() == damaged  # left alone
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
 
 
 def _damage(index: Path, damage: str) -> None:
@@ -293,9 +295,9 @@ def test_files_of_others_are_left_alone(tmp_path: Path, pool: KvPool) -> None:
     (home / f"{'4' * 32}.kv1").write_bytes(b"FUKV")  # ours, killed when it was made
     before = {path.name for path in home.iterdir()}
     tier = DiskTier(home, pool, b"model", 8 * (SIZE + 1024))
-    tier.be_patient(10)
+    tier.be_patient(PATIENCE_S)
     keep(tier, pool, *(make((n, *FULL)[:64]) for n in range(40)))
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
     assert before - {path.name for path in home.iterdir()} == {f"{'4' * 32}.kv1"}
     assert outside.read_bytes() == b"precious" * 100
     assert (home / f"{'0' * 32}.kv1").read_bytes() == b"not a segment" * 100
@@ -304,7 +306,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path, pool: KvPool) -> None:
 def test_a_segment_swapped_for_a_link_is_not_followed(tmp_path: Path, tier: DiskTier, pool: KvPool) -> None:
     stored = make(FULL)
     keep(tier, pool, stored)
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     (segment,) = segments(tmp_path)
     segment.rename(tmp_path / "moved")
     segment.symlink_to(tmp_path / "moved")
@@ -313,7 +315,7 @@ def test_a_segment_swapped_for_a_link_is_not_followed(tmp_path: Path, tier: Disk
 
 def test_everything_is_private(tmp_path: Path, tier: DiskTier, pool: KvPool) -> None:
     keep(tier, pool, make(FULL))
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     assert (tmp_path / "kv").stat().st_mode & 0o777 == 0o700
     files = list((tmp_path / "kv").iterdir())
     assert len(files) == 5  # lock, index, its journal and shared memory, one segment
@@ -367,25 +369,25 @@ def test_two_at_once_write_and_read_what_the_other_wrote(tmp_path: Path, pool: K
     tiers = [DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE) for _ in range(2)]
     blocks = [make((n, *FULL)[:64]) for n in range(60)]
     for tier in tiers:
-        tier.be_patient(10)
+        tier.be_patient(PATIENCE_S)
     for n, stored in enumerate(blocks):
         keep(tiers[n % 2], pool, stored)
     for tier in tiers:
-        assert tier.flush()
+        assert tier.flush(PATIENCE_S)
     assert len(segments(tmp_path)) == 2  # each its own
     for tier in tiers:
         assert all(comes_back(tier, pool, stored) for stored in blocks)
     third = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)  # a start beside them cuts nothing
     assert all(comes_back(third, pool, stored) for stored in blocks)
     for tier in (*tiers, third):
-        assert tier.close()
+        assert tier.close(PATIENCE_S)
 
 
 def test_a_process_that_comes_and_goes_leaves_our_journal_alone(tmp_path: Path, pool: KvPool, tier: DiskTier) -> None:
     """SQLite's locks end when any descriptor of its file is closed; the last to leave would then delete the journal."""
     keep(tier, pool, make(FULL))
-    assert tier.flush()
-    DiskTier(tmp_path / "kv", pool, b"another model", MEBIBYTE).close()
+    assert tier.flush(PATIENCE_S)
+    DiskTier(tmp_path / "kv", pool, b"another model", MEBIBYTE).close(PATIENCE_S)
     (journal,) = (tmp_path / "kv").glob("*-wal")
     before = journal.stat().st_ino
     code = f"import sqlite3; sqlite3.connect({str(journal)[:-4]!r}).execute('SELECT * FROM blocks').fetchall()"
@@ -396,16 +398,16 @@ def test_a_process_that_comes_and_goes_leaves_our_journal_alone(tmp_path: Path, 
 def test_an_index_damaged_in_use_ends_writing_and_is_mended_by_the_next_start(tmp_path: Path, pool: KvPool) -> None:
     tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)
     keep(tier, pool, make(FULL))
-    assert tier.flush()
+    assert tier.flush(PATIENCE_S)
     with patch.object(Index, "covers", side_effect=sqlite3.DatabaseError("database disk image is malformed")):
         keep(tier, pool, make(FULL[1:]))
         with pytest.warns(KvDiskWarning, match="malformed"):
-            assert not tier.flush()
-    assert not tier.close()
+            assert not tier.flush(PATIENCE_S)
+    assert not tier.close(PATIENCE_S)
     tier = DiskTier(tmp_path / "kv", pool, b"model", MEBIBYTE)
     assert comes_back(tier, pool, make(FULL))
     assert len(list((tmp_path / "kv").glob("*.sqlite"))) == 2
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
 
 
 def test_what_another_adds_before_it_lets_go_of_a_segment_is_not_cut(tmp_path: Path, pool: KvPool) -> None:
@@ -413,20 +415,20 @@ def test_what_another_adds_before_it_lets_go_of_a_segment_is_not_cut(tmp_path: P
     for action in "start", "first block":
         first = DiskTier(tmp_path / action, pool, b"model", MEBIBYTE)
         keep(first, pool, make(FULL))
-        assert first.flush()
+        assert first.flush(PATIENCE_S)
         second = DiskTier(tmp_path / action, pool, b"model", MEBIBYTE)
         stale = second._index.segments()
         keep(first, pool, make(FULL[1:]))
-        assert first.close()
+        assert first.close(PATIENCE_S)
         with patch.object(Index, "segments", return_value=stale):
             if action == "start":
-                assert second.close()
+                assert second.close(PATIENCE_S)
                 second = DiskTier(tmp_path / action, pool, b"model", MEBIBYTE)
             keep(second, pool, make(FULL[2:]))
-            assert second.flush()
+            assert second.flush(PATIENCE_S)
         for start in range(3):
             assert comes_back(second, pool, make(FULL[start:])), (action, start)
-        assert second.close()
+        assert second.close(PATIENCE_S)
 
 
 def test_two_processes_on_one_directory(tmp_path: Path) -> None:
@@ -450,4 +452,4 @@ def test_two_processes_on_one_directory(tmp_path: Path) -> None:
     for number in promised:
         stored = child["stored"](number, 0)
         assert tier.fetch(stored.name, stored.tokens, 0) and child["got"](pool, 0) == child["content"](number)
-    assert tier.close()
+    assert tier.close(PATIENCE_S)
