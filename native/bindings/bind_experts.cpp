@@ -36,10 +36,11 @@ StoredLayer stored_layer(const std::array<MatrixFields, 3>& matrices, int slots,
 }
 
 std::shared_ptr<ExpertStore> make_store(const std::string& tier, bool tiles, const std::vector<FileFields>& files,
-                                        std::vector<StoredLayer> layers, int io_threads) {
+                                        std::vector<StoredLayer> layers, int spare_slots, int io_threads) {
   std::vector<ReadFile> opened;
   for (const auto& [descriptor, direct, name] : files) opened.push_back({descriptor, direct, name});
-  return std::make_shared<ExpertStore>(choose_tier(tier), tiles, std::move(opened), std::move(layers), io_threads);
+  return std::make_shared<ExpertStore>(choose_tier(tier), tiles, std::move(opened), std::move(layers), spare_slots,
+                                       io_threads);
 }
 
 nb::dict counters(const ExpertStore& store) {
@@ -74,7 +75,8 @@ void bind_experts(nb::module_& m) {
           nb::arg("matrices"), nb::arg("slots"), nb::arg("pinned"), nb::arg("heat"));
   nb::class_<ExpertStore, ExpertSource>(m, "ExpertStore", "Experts that are read from files when a pass needs them.")
       .def(nb::new_(&make_store), nb::arg("tier"), nb::arg("tiles"), nb::arg("files"), nb::arg("layers"),
-           nb::arg("io_threads"))
+           nb::arg("spare_slots"), nb::arg("io_threads"))
+      .def("fill", &ExpertStore::fill)
       .def("counters", &counters)
       .def("uses", &ExpertStore::uses)
       .def("settle", &ExpertStore::settle, nb::call_guard<nb::gil_scoped_release>())

@@ -22,12 +22,13 @@ void ExpertStore::begin(std::size_t layer, std::span<const std::uint32_t> expert
   if (owner_pid_ != getpid()) throw ReadFailed("a forked process cannot read experts: load the model there");
   const std::lock_guard lock(mutex_);
   Layer& l = layers_.at(layer);
+  begin_filling();
   clock_++;
   pass_failure_.clear();
   pass_.clear();
   for (const std::uint32_t expert : experts) need(l, expert);
   untaken_ = pass_.size();
-  for (std::uint32_t s = l.first_slot; s < l.end_slot; s++) slots_[s].hinted = false;
+  each_slot(l, [](Slot& slot) { slot.hinted = false; });
   if (l.warmth >= kWarmth * l.heat.size()) {
     for (std::uint32_t& heat : l.heat) heat /= 2;
     l.warmth = 0;
@@ -58,13 +59,13 @@ void ExpertStore::need(Layer& layer, std::uint32_t expert) {
 
 // Begins to read what the pass needs, as far as there are slots that nobody needs.
 void ExpertStore::read_missing(Layer& layer) {
-  const std::size_t n_slots = layer.end_slot - layer.first_slot;
+  const std::size_t n_slots = layer.end_slot - layer.first_slot + slots_.size() - first_spare_;
   // In turns, a few slots serve all turns, and the others keep what is asked for most.
   const std::size_t most = pass_.size() > n_slots ? 2 * threads_.size() : n_slots;
   for (const Wanted& wanted : pass_) {
     if (static_cast<std::size_t>(pass_reads_) >= std::max<std::size_t>(most, 1)) return;
     if (wanted.taken || layer.slot_of[wanted.expert] != kNone) continue;
-    const std::uint32_t slot = victim(layer);
+    const std::uint32_t slot = victim(layer, layer.heat[wanted.expert]);
     if (slot == kNone) return;
     start_reading(layer, slot, wanted.expert, asked_);
     slots_[slot].wanted = true;
@@ -73,9 +74,18 @@ void ExpertStore::read_missing(Layer& layer) {
   }
 }
 
-// The slot that is missed least: one with nothing in it yet, else of those that nobody needs now the one asked for
-// least of late.
-std::uint32_t ExpertStore::victim(const Layer& layer) const {
+// The slot that an expert of that heat is read into: its layer's coldest if it is hotter than what is there, else a
+// spare one if any is free.
+std::uint32_t ExpertStore::victim(const Layer& layer, std::uint32_t heat) const {
+  const std::uint32_t own = coldest(layer);
+  const bool warmer = own != kNone && (slots_[own].state != State::Ready || layer.heat[slots_[own].expert] < heat);
+  const std::uint32_t spare = warmer ? kNone : oldest_spare();
+  return spare == kNone ? own : spare;
+}
+
+// Of a layer's own slots, one with nothing in it yet, else of those that nobody needs now the one asked for least of
+// late.
+std::uint32_t ExpertStore::coldest(const Layer& layer) const {
   std::uint32_t best = kNone;
   const auto rank = [&](std::uint32_t s) { return std::pair(layer.heat[slots_[s].expert], slots_[s].age); };
   for (std::uint32_t s = layer.first_slot; s < layer.end_slot; s++) {
@@ -84,6 +94,18 @@ std::uint32_t ExpertStore::victim(const Layer& layer) const {
     if (slot.state == State::Empty || (unbegun && !slot.hinted)) return s;
     if (slot.state == State::Reading || slot.pinned || slot.wanted || slot.hinted) continue;
     if (best == kNone || rank(s) < rank(best)) best = s;
+  }
+  return best;
+}
+
+// Of the spare slots that nobody needs now, the one that was needed least lately.
+std::uint32_t ExpertStore::oldest_spare() const {
+  std::uint32_t best = kNone;
+  for (std::uint32_t s = first_spare_; s < slots_.size(); s++) {
+    const Slot& slot = slots_[s];
+    if (slot.state == State::Empty) return s;
+    if (slot.state == State::Reading || slot.wanted || slot.hinted) continue;
+    if (best == kNone || slot.age < slots_[best].age) best = s;
   }
   return best;
 }
@@ -125,16 +147,16 @@ ExpertView ExpertStore::view(const Layer& layer, const Slot& slot) const {
 void ExpertStore::give_back(std::size_t layer) {
   const std::lock_guard lock(mutex_);
   Layer& l = layers_.at(layer);
-  for (std::uint32_t s = l.first_slot; s < l.end_slot; s++) {
-    if (slots_[s].taken) slots_[s].taken = slots_[s].wanted = false;
-  }
+  each_slot(l, [](Slot& slot) {
+    if (slot.taken) slot.taken = slot.wanted = false;
+  });
   read_missing(l);
 }
 
 void ExpertStore::end(std::size_t layer) noexcept {
   const std::lock_guard lock(mutex_);
   Layer& l = layers_[layer];
-  for (std::uint32_t s = l.first_slot; s < l.end_slot; s++) slots_[s].taken = slots_[s].wanted = false;
+  each_slot(l, [](Slot& slot) { slot.taken = slot.wanted = false; });
   count_busy(-pass_reads_);
   pass_.clear();
   untaken_ = 0;
@@ -142,10 +164,11 @@ void ExpertStore::end(std::size_t layer) noexcept {
 
 void ExpertStore::hint(std::size_t layer, std::span<const std::uint32_t> experts) {
   const std::lock_guard lock(mutex_);
+  begin_filling();
   Layer& l = layers_.at(layer);
   for (const std::uint32_t expert : experts) {
     if (l.slot_of[expert] != kNone) continue;
-    const std::uint32_t slot = ahead_.size() < 2 * threads_.size() ? victim(l) : kNone;
+    const std::uint32_t slot = ahead_.size() < 2 * threads_.size() ? victim(l, l.heat[expert] + 1) : kNone;
     if (slot == kNone) {
       counters_.hints_dropped++;
       continue;

@@ -1,9 +1,10 @@
 // Routed experts that stay on disk: read when a pass needs them, kept while there is room.
 //
-// Memory is slots, a fixed number for each layer, taken once. A slot holds one expert, in the tiles that kernels read.
-// A pass asks for experts (source.h); those in slots come first, and are computed while threads of the store read the
-// others. Whoever is asked for least makes room, except pinned experts, which stay. A pass that needs more experts than
-// its layer has slots gets them in turns. None of it changes a bit of the result.
+// Memory is slots, a fixed number for each layer and some spare ones for all, taken once. A slot holds one expert, in the
+// tiles that kernels read. A pass asks for experts (source.h); those in slots come first, and are computed while threads
+// of the store read the others. An expert asked for more than some in its layer's slots takes the place of the one asked
+// for least; any other passes through a spare slot and drives out nothing. Pinned experts stay. A pass that needs more
+// experts than there are slots gets them in turns. None of it changes a bit of the result.
 #pragma once
 
 #include <array>
@@ -48,11 +49,12 @@ struct StoreCounters {
 
 class ExpertStore final : public ExpertSource {
  public:
-  // `tiles`: pack what is read into the tiles of `kernels`; otherwise slots hold the rows of the file. The store closes
+  // `tiles`: pack what is read into the tiles of `kernels`; otherwise slots hold the rows of the file. `spare_slots` of
+  // the largest layer's size come on top of the layers' own. Nothing is read before `fill` or a pass. The store closes
   // the descriptors in the end; where it cannot be made, they stay the caller's. Throws std::invalid_argument,
   // std::bad_alloc, std::system_error.
   ExpertStore(const Kernels& kernels, bool tiles, std::vector<ReadFile> files, std::vector<StoredLayer> layers,
-              int io_threads);
+              int spare_slots, int io_threads);
   ~ExpertStore() override;
   ExpertStore(const ExpertStore&) = delete;
   ExpertStore& operator=(const ExpertStore&) = delete;
@@ -67,13 +69,16 @@ class ExpertStore final : public ExpertSource {
   void end(std::size_t layer) noexcept override;
   void hint(std::size_t layer, std::span<const std::uint32_t> experts) override;
 
+  // Begins to read pinned experts and the hottest of earlier runs into the layers' slots, unless that was begun before.
+  void fill();
+
   StoreCounters counters() const;
   // How many passes needed each expert of a layer since the store began.
   std::vector<std::uint64_t> uses(std::size_t layer) const;
   std::size_t layers() const { return layers_.size(); }
   std::size_t memory_bytes() const { return memory_.size(); }
-  // Waits until nothing is being read that no pass asked for: pinned experts, hints.
-  void settle() const;
+  // Waits until nothing is being read, after `fill`.
+  void settle();
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
@@ -82,7 +87,7 @@ class ExpertStore final : public ExpertSource {
   using Queue = std::list<std::uint32_t>;  // of slots; its nodes are made once and change queues
 
   struct Slot {
-    std::uint32_t layer, expert = kNone;
+    std::uint32_t layer, expert = kNone;  // whose expert it holds
     State state = State::Empty;
     Queued queue = Queued::Ahead;  // where it is, while some matrix is unread
     bool pinned = false;
@@ -110,12 +115,24 @@ class ExpertStore final : public ExpertSource {
     bool taken;
   };
 
-  void make_slots();
+  void make_slots(int spare_slots);
+  std::uint8_t* add_slots(std::uint32_t layer, int count, std::size_t each_bytes, std::uint8_t* at);
+  void begin_filling();
   void fill_slots(Layer& layer);
   void stop() noexcept;
   void need(Layer& layer, std::uint32_t expert);
   void read_missing(Layer& layer);
-  std::uint32_t victim(const Layer& layer) const;
+  // Calls work(slot) for every slot that may hold an expert of the layer.
+  template <class Work>
+  void each_slot(const Layer& layer, const Work& work) {
+    for (std::uint32_t s = layer.first_slot; s < layer.end_slot; s++) work(slots_[s]);
+    for (std::uint32_t s = first_spare_; s < slots_.size(); s++) {
+      if (&layers_[slots_[s].layer] == &layer) work(slots_[s]);
+    }
+  }
+  std::uint32_t victim(const Layer& layer, std::uint32_t heat) const;
+  std::uint32_t coldest(const Layer& layer) const;
+  std::uint32_t oldest_spare() const;
   void start_reading(Layer& layer, std::uint32_t index, std::uint32_t expert, Queue& queue);
   std::size_t ready(Layer& layer, std::span<ExpertView> views);
   ExpertView view(const Layer& layer, const Slot& slot) const;
@@ -131,6 +148,8 @@ class ExpertStore final : public ExpertSource {
   std::vector<Layer> layers_;
   Buffer memory_;
   std::vector<Slot> slots_;
+  std::uint32_t first_spare_ = 0;
+  bool filled_ = false;
   std::size_t largest_read_ = 0;
 
   mutable std::mutex mutex_;  // over everything below, and slots and layers

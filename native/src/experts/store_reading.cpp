@@ -9,10 +9,11 @@ namespace fucina {
 
 void ExpertStore::start_reading(Layer& layer, std::uint32_t index, std::uint32_t expert, Queue& queue) {
   Slot& slot = slots_[index];
-  if (slot.state != State::Empty) layer.slot_of[slot.expert] = kNone;
+  if (slot.state != State::Empty) layers_[slot.layer].slot_of[slot.expert] = kNone;
   // Nobody has begun to read what was queued.
   Queue& from = slot.state != State::Reading ? idle_ : slot.queue == Queued::Asked ? asked_ : ahead_;
   layer.slot_of[expert] = index;
+  slot.layer = static_cast<std::uint32_t>(&layer - layers_.data());
   slot.expert = expert;
   slot.state = State::Reading;
   slot.unread = slot.unfinished = 3;
@@ -85,8 +86,9 @@ void ExpertStore::finish(Slot& slot) {
   done_.notify_all();
 }
 
-void ExpertStore::settle() const {
+void ExpertStore::settle() {
   std::unique_lock lock(mutex_);
+  begin_filling();
   const auto reading = [](const Slot& slot) { return slot.state == State::Reading; };
   done_.wait(lock, [&] { return std::none_of(slots_.begin(), slots_.end(), reading); });
 }

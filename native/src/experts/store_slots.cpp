@@ -33,8 +33,9 @@ void check(const StoredLayer& layer, std::size_t n_files) {
 }  // namespace
 
 ExpertStore::ExpertStore(const Kernels& kernels, bool tiles, std::vector<ReadFile> files,
-                         std::vector<StoredLayer> layers, int io_threads)
+                         std::vector<StoredLayer> layers, int spare_slots, int io_threads)
     : kernels_(kernels), tiles_(tiles && kernels.columns > 0), files_(std::move(files)), owner_pid_(getpid()) {
+  require(spare_slots >= 0 && spare_slots <= 4096, "a store needs from no to 4096 spare slots");
   require(io_threads > 0 && io_threads <= 256, "a store needs from one to 256 threads to read with");
   std::size_t most = 0;
   for (StoredLayer& layer : layers) {
@@ -49,7 +50,7 @@ ExpertStore::ExpertStore(const Kernels& kernels, bool tiles, std::vector<ReadFil
                             .heat = {}});
   }
   pass_.reserve(most);
-  make_slots();
+  make_slots(spare_slots);
   try {
     for (int thread = 0; thread < io_threads; thread++) threads_.emplace_back(&ExpertStore::read_on, this);
   } catch (...) {
@@ -82,15 +83,18 @@ std::size_t ExpertStore::slot_bytes(const Kernels& kernels, bool tiles, const Ex
   return n_bytes;
 }
 
-// All slots, in one piece of memory; those of pinned experts are to be read first.
-void ExpertStore::make_slots() {
-  std::size_t n_bytes = 0;
+// All slots, in one piece of memory.
+void ExpertStore::make_slots(int spare_slots) {
+  std::size_t n_bytes = 0, largest_slot = 0;
   for (const Layer& layer : layers_) {
-    n_bytes += static_cast<std::size_t>(layer.what.slots) * slot_bytes(kernels_, tiles_, layer.what.shape);
+    const std::size_t one = slot_bytes(kernels_, tiles_, layer.what.shape);
+    n_bytes += static_cast<std::size_t>(layer.what.slots) * one;
+    largest_slot = std::max(largest_slot, one);
   }
-  memory_ = Buffer(n_bytes);
+  memory_ = Buffer(n_bytes + static_cast<std::size_t>(spare_slots) * largest_slot);
   std::uint8_t* at = memory_.data();
-  for (Layer& layer : layers_) {
+  for (std::uint32_t index = 0; index < layers_.size(); index++) {
+    Layer& layer = layers_[index];
     const auto n_experts = static_cast<std::size_t>(layer.what.shape.n_experts);
     const auto shapes = matrices(layer.what.shape);
     for (std::size_t i = 0, place = 0; i < shapes.size(); i++) {
@@ -103,14 +107,31 @@ void ExpertStore::make_slots() {
     layer.heat = layer.what.heat;
     layer.heat.resize(n_experts);
     layer.first_slot = static_cast<std::uint32_t>(slots_.size());
-    for (int i = 0; i < layer.what.slots; i++, at += slot_bytes(kernels_, tiles_, layer.what.shape)) {
-      const auto index = static_cast<std::uint32_t>(slots_.size());
-      slots_.push_back(Slot{.layer = static_cast<std::uint32_t>(&layer - layers_.data()),
-                            .data = at,
-                            .node = idle_.insert(idle_.end(), index)});
-    }
+    at = add_slots(index, layer.what.slots, slot_bytes(kernels_, tiles_, layer.what.shape), at);
     layer.end_slot = static_cast<std::uint32_t>(slots_.size());
   }
+  first_spare_ = static_cast<std::uint32_t>(slots_.size());
+  add_slots(0, spare_slots, largest_slot, at);
+}
+
+// Adds empty slots that lie from `at` on; where the next ones lie.
+std::uint8_t* ExpertStore::add_slots(std::uint32_t layer, int count, std::size_t each_bytes, std::uint8_t* at) {
+  for (int i = 0; i < count; i++, at += each_bytes) {
+    const auto index = static_cast<std::uint32_t>(slots_.size());
+    slots_.push_back(Slot{.layer = layer, .data = at, .node = idle_.insert(idle_.end(), index)});
+  }
+  return at;
+}
+
+void ExpertStore::fill() {
+  const std::lock_guard lock(mutex_);
+  begin_filling();
+}
+
+// Pinned experts first.
+void ExpertStore::begin_filling() {
+  if (filled_) return;
+  filled_ = true;
   for (Layer& layer : layers_) {
     std::uint32_t slot = layer.first_slot;
     for (const std::uint32_t expert : layer.what.pinned) {

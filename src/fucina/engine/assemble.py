@@ -22,6 +22,7 @@ from fucina.engine.speculation import Speculation
 from fucina.engine.speech import ModelSpeech
 from fucina.models.fingerprint import model_fingerprint
 from fucina.models.loader import DecoderLM, load_causal_lm, memory_needed
+from fucina.models.streaming import expect_dense
 from fucina.ops.choose import open_ops
 from fucina.ops.seam import Ops
 from fucina.storage.gguf import GgufFile, open_gguf
@@ -85,6 +86,8 @@ def load(
     speech = _speech(gguf)
     ops = open_ops(max_rows=max(prefill_chunk, _LEAST_ROWS), threads=threads, tier=tier, backend=backend, repack=repack)
     stream, top_p = stream_options(gguf, experts), expert_top_p(experts)
+    if stream is not None:
+        expect_dense(gguf)
     kv = _kv_plan(gguf, context, kv_format, kv_memory, streamed=stream is not None)
     bind = partial(load_causal_lm, gguf, ops, stream=stream, expert_top_p=top_p, progress=progress)
     causal = bind(context=context, kv_format=kv_format, kv_capacity_blocks=kv.n_blocks)

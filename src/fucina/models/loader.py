@@ -177,6 +177,8 @@ def load_causal_lm(
     experts = None if stream is None else _stream(gguf, weights, ops, stream)
     pilot = None if experts is None else experts.pilot
     decoder = bind_decoder(shape, weights, ops, _layer_progress(gguf, progress), pilot)
+    if experts is not None:
+        experts.fill()
     name = str(gguf.metadata["general.architecture"])
     return DecoderLM(
         *(ops, decoder, pool, positions),

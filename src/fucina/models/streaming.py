@@ -16,10 +16,11 @@ from fucina.models.fingerprint import model_fingerprint
 from fucina.ops.seam import ExpertReader, Experts, Ops, StreamsExperts
 from fucina.storage.experts.catalog import make_catalog
 from fucina.storage.experts.options import StreamOptions
-from fucina.storage.experts.residency import LEAST_HISTORY, LayerCost, LayerPlan, plan_residency
+from fucina.storage.experts.residency import LEAST_HISTORY, LayerCost, Residency, plan_residency
 from fucina.storage.experts.stats import ExpertStats
 from fucina.storage.experts.usage import UsageFile, Uses
 from fucina.storage.gguf import GgufFile
+from fucina.storage.mapping import expect_views
 
 #: What experts may take where nobody says how much memory is free.
 _UNKNOWN_BYTES = 8 << 30
@@ -39,6 +40,10 @@ class ExpertStream:
     def stats(self) -> ExpertStats:
         """What was read, and what was there already."""
         return self._reader.stats()
+
+    def fill(self) -> None:
+        """Begin to read pinned experts and those used most before, once nothing else has to be read."""
+        self._reader.fill()
 
     def settle(self) -> None:
         """Wait until pinned experts are in memory and nothing is being read."""
@@ -85,14 +90,23 @@ def stream_experts(gguf: GgufFile, ops: Ops, layers: Sequence[Experts], options:
     return ExpertStream(reader, file, pilot=options.pilot)
 
 
-def _plan(
-    gguf: GgufFile, costs: Sequence[LayerCost], options: StreamOptions, uses: Uses | None
-) -> tuple[LayerPlan, ...]:
+def _plan(gguf: GgufFile, costs: Sequence[LayerCost], options: StreamOptions, uses: Uses | None) -> Residency:
     cache_bytes = _default_cache(gguf, costs) if options.cache_bytes is None else options.cache_bytes
     pin_bytes = cache_bytes // 2 if options.pin_bytes is None else options.pin_bytes
     if pin_bytes > cache_bytes:
         raise ConfigError("moe_pin", got=pin_bytes, expected=f"at most what moe_cache has, {cache_bytes} bytes")
     return plan_residency(costs, cache_bytes, pin_bytes, uses)
+
+
+def expect_dense(gguf: GgufFile) -> None:
+    """Have the kernel read all weights but experts, without the experts that lie between them. Before anything is read.
+
+    Not where they are so large that some would be dropped again before they are used.
+    """
+    dense = [weight.data for weight in gguf.weights.values() if len(weight.shape) < 3]
+    available = available_memory_bytes()
+    if available is None or 2 * sum(data.nbytes for data in dense) <= available:
+        expect_views(dense)
 
 
 def experts_bytes(gguf: GgufFile) -> int:

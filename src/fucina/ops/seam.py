@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 from fucina.ops.batch import Batch
 from fucina.storage.experts.catalog import Catalog
 from fucina.storage.experts.options import StreamOptions
-from fucina.storage.experts.residency import LayerCost, LayerPlan
+from fucina.storage.experts.residency import LayerCost, Residency
 from fucina.storage.experts.stats import ExpertStats
 from fucina.storage.kv.pool import KvPool
 from fucina.storage.weights import Weight
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Activation = Literal["silu", "gelu"]
-Planner = Callable[[Sequence[LayerCost]], Sequence[LayerPlan]]
+Planner = Callable[[Sequence[LayerCost]], Residency]
 RopeStyle = Literal["interleaved", "halves"]
 
 
@@ -224,6 +224,9 @@ class ExpertReader(Protocol):
 
     def uses(self) -> list[NDArray[np.uint64]]:
         """How many passes needed each expert, layer by layer."""
+
+    def fill(self) -> None:
+        """Begin to read the experts that memory holds from the start. Without it, the first pass begins that."""
 
     def settle(self) -> None:
         """Wait until nothing is being read."""

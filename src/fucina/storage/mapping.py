@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 
@@ -47,18 +48,40 @@ def _map_regular(path: Path, descriptor: int) -> mmap.mmap | bytes:
     return mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
 
 
+def expect_views(views: Iterable[NDArray[np.uint8]]) -> None:
+    """Have the kernel begin to read these views of mapped files, and from now on no more than is touched.
+
+    Otherwise it reads megabytes around whatever is touched. Views of anything but a mapping are left alone.
+    """
+    parts = [part for view in views if (part := _part(view)) is not None]
+    for owner in {id(owner): owner for owner, _, _ in parts}.values():
+        owner.madvise(mmap.MADV_RANDOM)
+    for owner, begin, end in parts:
+        first = begin // mmap.PAGESIZE * mmap.PAGESIZE
+        owner.madvise(mmap.MADV_WILLNEED, first, end - first)
+
+
 def forget_pages(view: NDArray[np.uint8]) -> None:
     """Let the kernel drop the pages wholly inside a view of a mapped file: whoever reads it again reads the file again.
 
     A view of anything but a mapping is left alone.
     """
+    part = _part(view)
+    if part is None:
+        return
+    owner, begin, end = part
+    first, last = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+    if first < last:
+        owner.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def _part(view: NDArray[np.uint8]) -> tuple[mmap.mmap, int, int] | None:
+    """The mapping that a view with bytes is of, and where in it those begin and end."""
     owner: object = view
     while isinstance(owner, np.ndarray):
         root, owner = owner, owner.base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
     if not isinstance(owner, mmap.mmap) or not view.size:
-        return
+        return None
     begin = view.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
-    last = (begin + view.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if first < last:
-        owner.madvise(mmap.MADV_DONTNEED, first, last - first)
+    return owner, begin, begin + view.nbytes

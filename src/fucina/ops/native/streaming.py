@@ -37,14 +37,15 @@ class NativeExperts:
         plan: Planner,
         options: StreamOptions,
     ) -> None:
-        """Begin to read the pinned experts. Raises ModelFileError, CapacityError, and what `plan` raises."""
+        """Take the memory; nothing is read yet. Raises ModelFileError, CapacityError, and what `plan` raises."""
         self._bind_pilot, self._foresight = bind_pilot, foresight
-        self._catalog, self._plan = catalog, tuple(plan(_costs(module, tier, tiles=tiles, catalog=catalog)))
+        residency = plan(_costs(module, tier, tiles=tiles, catalog=catalog))
+        self._catalog, self._plan, self._spare = catalog, residency.layers, residency.spare
         opened = open_files(catalog.files, direct=bool(options.direct))
         files = [(*each, str(path)) for each, path in zip(opened, catalog.files, strict=True)]
         layers = [_stored(module, places, each) for places, each in zip(catalog.layers, self._plan, strict=True)]
         try:
-            self.source: Any = module.ExpertStore(tier, tiles, files, layers, options.io_threads)
+            self.source: Any = module.ExpertStore(tier, tiles, files, layers, self._spare, options.io_threads)
         except (MemoryError, RuntimeError) as error:
             close_files(descriptor for descriptor, _ in opened)
             raise CapacityError(f"no memory or threads to hold experts with ({error}): ask for less") from error
@@ -56,7 +57,7 @@ class NativeExperts:
         seconds = {f"{name}_s": counted.pop(f"{name}_ns") / 1e9 for name in ("read", "pack", "busy", "wait")}
         return ExpertStats(
             experts=sum(len(gate.offsets) for gate, _, _ in self._catalog.layers),
-            slots=sum(each.slots for each in self._plan),
+            slots=sum(each.slots for each in self._plan) + self._spare,
             pinned=sum(len(each.pinned) for each in self._plan),
             memory_bytes=self.source.memory_bytes,
             foreseen=foreseen,
@@ -68,6 +69,10 @@ class NativeExperts:
     def uses(self) -> list[NDArray[np.uint64]]:
         """How many passes needed each expert, layer by layer."""
         return [np.array(self.source.uses(layer), np.uint64) for layer in range(len(self._plan))]
+
+    def fill(self) -> None:
+        """Begin to read the experts that memory holds from the start."""
+        self.source.fill()
 
     def settle(self) -> None:
         """Wait until nothing is being read."""

@@ -15,6 +15,8 @@ from fucina.errors import ConfigError
 LEAST_HISTORY = 5000
 #: Nothing is pinned either unless the pinned experts were used this many times as often as any others would be.
 LEAST_ADVANTAGE = 1.25
+#: Slots for what passes through: as many as are read at once for a layer and, ahead of time, for the next.
+SPARE = 16
 #: Uses for each expert of a layer that history may count for: a run's own counts are halved at twice as many.
 _HEAT = 16
 
@@ -40,9 +42,19 @@ class LayerPlan:
     heat: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """What memory holds of all layers. `spare` slots more, of the largest layer's size, are anybody's: experts that are
+    used too seldom to take another's place pass through them.
+    """
+
+    layers: tuple[LayerPlan, ...]
+    spare: int
+
+
 def plan_residency(
     layers: Sequence[LayerCost], cache_bytes: int, pin_bytes: int, uses: Sequence[NDArray[np.uint64]] | None
-) -> tuple[LayerPlan, ...]:
+) -> Residency:
     """Share out `cache_bytes` among layers; up to `pin_bytes` of them go to the experts that were `uses`d most.
 
     Every layer has at least one slot for whatever comes, unless it has all its experts. Raises ConfigError when
@@ -56,9 +68,17 @@ def plan_residency(
     pinned = [[] for _ in layers] if uses is None else _pins(layers, min(pin_bytes, cache_bytes - least), uses)
     slots = [min(len(pins) + 1, layer.n_experts) for layer, pins in zip(layers, pinned, strict=True)]
     left = cache_bytes - sum(n * layer.slot_bytes for n, layer in zip(slots, layers, strict=True))
-    _fill(layers, slots, left)
+    spare = _spare(layers, slots, left)
+    _fill(layers, slots, left - spare * max(layer.slot_bytes for layer in layers))
     heat: list[tuple[int, ...]] = [()] * len(layers) if uses is None else [_heat(counts) for counts in uses]
-    return tuple(LayerPlan(n, tuple(pins), warm) for n, pins, warm in zip(slots, pinned, heat, strict=True))
+    plans = tuple(LayerPlan(n, tuple(pins), warm) for n, pins, warm in zip(slots, pinned, heat, strict=True))
+    return Residency(plans, spare)
+
+
+def _spare(layers: Sequence[LayerCost], slots: Sequence[int], left: int) -> int:
+    """Slots for no layer, of what is left after the least; none where all experts fit."""
+    wanted = sum((layer.n_experts - n) * layer.slot_bytes for n, layer in zip(slots, layers, strict=True))
+    return 0 if wanted <= left else min(SPARE, left // max(layer.slot_bytes for layer in layers))
 
 
 def _heat(counts: NDArray[np.uint64]) -> tuple[int, ...]:
