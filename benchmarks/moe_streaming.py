@@ -1,12 +1,14 @@
 """Decoding a mixture of experts larger than memory: Fucina reading experts on demand, llama.cpp mapping the file.
 
     python benchmarks/make_moe.py big.gguf --layers 36
-    python benchmarks/moe_streaming.py big.gguf --limit 4G --llama-cpp PYTHON
+    python benchmarks/moe_streaming.py big.gguf --limit 4G --rounds 3 --llama-cpp PYTHON
 
 Every run is a process of its own in a memory cgroup (v1 or v2, made here: that takes root) of `--limit` bytes, which
 counts what it has in the page cache, too; before each, the file is dropped from the page cache. `cold` knows nothing;
-it writes down which experts it used, and decodes again (`warm`). `pinned` is a later run that has learned from that.
-Each decodes the same tokens, chosen once at temperature 1. The last line is one JSON object.
+`second` begins with the experts that it used, `pinned` also keeps the most used; `no pilot` is that without looking
+ahead. Kinds take turns, because a disk's speed changes from minute to minute. All decode the same tokens, chosen at
+temperature 1. llama.cpp maps the file, without repacking weights into memory of its own, and stops after
+`--peer-seconds`. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -22,49 +24,83 @@ from pathlib import Path
 
 from fucina.core.units import parse_bytes
 
-_PROMPT = [(7 * i) % 250 + 3 for i in range(32)]
+_PROMPT = [(7 * i) % 250 + 3 for i in range(8)]
+_KINDS: dict[str, dict[str, object]] = {
+    "cold": {},
+    "second": {"moe_pin": 0},
+    "pinned": {},
+    "no pilot": {"moe_pilot": False},
+}
 
 
 def fucina_run(path: Path, tokens: int, options: dict[str, object]) -> dict[str, object]:
-    """Load, read a prompt, write an answer, twice."""
+    """Load, read a prompt, write an answer; decoding counts from the first token on."""
     import fucina
 
     began = time.perf_counter()
-    model = fucina.load(path, speculation=False, context=1024, kv_memory="128M", **options)
-    load_s = time.perf_counter() - began
-    found: dict[str, object] = {"load_s": load_s}
-    for name, seed in (("first", 1), ("second", 2)):
-        before = model.experts
-        params = fucina.SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=1.0, seed=seed)
-        answer = model.generate(_PROMPT, params)
-        found[name] = {"tok_per_s": answer.timings.decode_tok_per_s, "ids": answer.ids}
-        after = model.experts
-        if before is not None and after is not None:
-            hits = after.pinned_hits + after.cache_hits - before.pinned_hits - before.cache_hits
-            misses = after.misses - before.misses
-            found[name] |= {"hit_rate": hits / (hits + misses), "misses": misses}  # type: ignore[operator]
-    if model.experts is not None:
-        found["experts"] = {name: getattr(model.experts, name) for name in model.experts.__slots__}
-        found["overlap"] = model.experts.overlap
+    model = fucina.load(path, speculation=False, context=1024, kv_memory="128M", **options)  # type: ignore[arg-type]
+    found: dict[str, object] = {"load_s": time.perf_counter() - began, "load_bytes_read": _bytes_read()}
+    params = fucina.SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=1.0, seed=1)
+    events = model.stream(_PROMPT, params)
+    began = time.perf_counter()
+    next(events)
+    first = time.perf_counter()
+    before = model.experts
+    ids = [event.token for event in events if hasattr(event, "token")]
+    seconds = time.perf_counter() - first
+    after = model.experts
+    found |= {"prompt_s": first - began, "tok_per_s": (tokens - 1) / seconds, "tokens": len(ids)}
+    if before is not None and after is not None:
+        done = {name: getattr(after, name) - getattr(before, name) for name in after.__slots__}
+        hits = done["pinned_hits"] + done["cache_hits"]
+        found |= {"hit_rate": hits / (hits + done["misses"]), "pinned": after.pinned, "slots": after.slots}
+        found |= {
+            "gb_per_token": done["bytes_read"] / 1e9 / (tokens - 1),
+            "gb_per_s": done["bytes_read"] / 1e9 / seconds,
+        }
+        found |= {"wait_share": done["wait_s"] / seconds, "hinted": done["hinted"], "useful": done["hints_useful"]}
     model.close()
     return found | {"peak_rss": _peak_rss()}
 
 
-def llama_cpp_run(path: Path, sequences: list[list[int]]) -> dict[str, object]:
-    """The same prompt and the same tokens, one a pass."""
+def llama_cpp_run(path: Path, ids: list[int], seconds: float) -> dict[str, object]:
+    """Tokens one a pass, for so long, after a short prompt."""
+    import llama_cpp.llama_cpp as low
     from llama_cpp import Llama
 
+    defaults = low.llama_model_default_params
+
+    def without_repacking() -> object:
+        params = defaults()
+        params.use_extra_bufts = False  # repacked, weights are in memory that cannot be dropped and read again
+        return params
+
+    low.llama_model_default_params = without_repacking
     began = time.perf_counter()
     model = Llama(str(path), n_ctx=1024, n_threads=2, use_mmap=True, verbose=False, logits_all=False)
-    found: dict[str, object] = {"load_s": time.perf_counter() - began}
-    for name, ids in zip(("first", "second"), sequences, strict=True):
-        model.reset()
-        model.eval(_PROMPT)
-        began = time.perf_counter()
-        for token in ids:
-            model.eval([token])
-        found[name] = {"tok_per_s": len(ids) / (time.perf_counter() - began)}
-    return found | {"peak_rss": _peak_rss()}
+    loaded = time.perf_counter()
+    model.eval(_PROMPT[:4])
+    first, before = time.perf_counter(), _bytes_read()
+    times: list[float] = []
+    for token in ids:
+        start = time.perf_counter()
+        model.eval([token])
+        times.append(time.perf_counter() - start)
+        if time.perf_counter() - first > seconds:
+            break
+    n_bytes, spent = _bytes_read() - before, sum(times)
+    found: dict[str, object] = {"load_s": loaded - began, "prompt_s": first - loaded, "tokens": len(times)}
+    found |= {"tok_per_s": len(times) / spent, "median_tok_per_s": 1 / sorted(times)[len(times) // 2]}
+    return found | {
+        "gb_per_token": n_bytes / 1e9 / len(times),
+        "gb_per_s": n_bytes / 1e9 / spent,
+        "peak_rss": _peak_rss(),
+    }
+
+
+def _bytes_read() -> int:
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
 
 
 def _peak_rss() -> int:
@@ -106,29 +142,32 @@ def main() -> None:
     parser.add_argument("--limit", type=parse_bytes, default=4 << 30)
     parser.add_argument("--cache", default="2G")
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kinds", default=",".join(_KINDS), help="of these, in this order")
     parser.add_argument("--llama-cpp", metavar="PYTHON", help="a Python with llama-cpp-python; without it, no peer")
-    parser.add_argument("--pilot", action="store_true", help="a fourth run, that looks a layer ahead")
+    parser.add_argument("--peer-seconds", type=float, default=300.0)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
         job = json.loads(sys.stdin.read())
-        run = llama_cpp_run if "sequences" in job else fucina_run
+        run = llama_cpp_run if "ids" in job else fucina_run
         print(json.dumps(run(given.path, **job)))
         return
     own = [sys.executable, __file__, str(given.path), "--child"]
-    given.path.with_name(f"{given.path.name}.experts").unlink(missing_ok=True)
-    options = {"moe_cache": given.cache}
-    job = {"tokens": given.tokens, "options": options}
     record: dict[str, object] = {"file_bytes": given.path.stat().st_size, "limit": given.limit, "cache": given.cache}
-    record["cold"] = cold = limited(given.limit, own, given.path, job)
-    record["pinned"] = limited(given.limit, own, given.path, job)
-    if given.pilot:
-        options = options | {"moe_pilot": True}
-        record["pilot"] = limited(given.limit, own, given.path, {"tokens": given.tokens, "options": options})
+    for _ in range(given.rounds):
+        for kind in filter(None, given.kinds.split(",")):
+            if kind == "cold":
+                given.path.with_name(f"{given.path.name}.experts").unlink(missing_ok=True)
+            options = {"moe_cache": given.cache} | _KINDS[kind]
+            runs = record.setdefault(kind, [])
+            assert isinstance(runs, list)
+            runs.append(limited(given.limit, own, given.path, {"tokens": given.tokens, "options": options}))
     if given.llama_cpp:
-        sequences = [cold[name]["ids"] for name in ("first", "second")]  # type: ignore[index]
+        ids = [(37 * i) % 250 + 3 for i in range(given.tokens)]
         peer = [given.llama_cpp, *own[1:]]
-        record["llama.cpp"] = limited(given.limit, peer, given.path, {"sequences": sequences})
+        job = {"ids": ids, "seconds": given.peer_seconds}
+        record["llama.cpp"] = limited(given.limit, peer, given.path, job)
     print(json.dumps(record))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -105,7 +106,7 @@ def test_other_families_and_formats(tmp_path: Path, family: str) -> None:
 
 
 def test_reads_are_counted(path: Path) -> None:
-    model = load(path, ALL)
+    model = load(path, replace(ALL, pilot=False))
     assert model.experts is not None
     logits(model, IDS, 1)
     cold = model.experts.stats()
@@ -142,7 +143,8 @@ def test_the_second_run_pins_what_the_first_used(tmp_path: Path) -> None:
     model.experts.settle()
     ready = model.experts.stats()
     assert ready.pinned >= 2 * N_LAYERS
-    assert ready.bytes_read == ready.slots * EXPERT_BYTES  # those not pinned begin with the most used, too
+    # those not pinned begin with the most used, too; what comes later passes through the spare ones
+    assert ready.pinned * EXPERT_BYTES < ready.bytes_read < ready.slots * EXPERT_BYTES
     assert np.array_equal(logits(model, IDS, 5), whole)
     stats = model.experts.stats()
     assert stats.pinned_hits > 0

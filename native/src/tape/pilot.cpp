@@ -1,5 +1,8 @@
 #include "tape/pilot.h"
 
+#include <algorithm>
+#include <span>
+
 namespace fucina {
 
 namespace {
@@ -26,12 +29,14 @@ void PilotOp::run(Team::Job& job, const Pass& pass) {
   mixtures_->foresight.forget(layer_);
   if (pass.rows() > kMostRows) return;
   router_->run(job, pass);
+  // The first ranks are hardly ever wrong, and enough to keep the disk busy until the layer itself asks.
+  const std::size_t sure = (chosen_.size() + 1) / 2;
   for (int row = 0; row < pass.rows(); row++) {
     const int kept =
         choose_experts(kernels_, routing_, scores_->row(row), room_.data(), chosen_.data(), weights_.data());
     const auto likely = std::span(chosen_).first(static_cast<std::size_t>(kept));
     mixtures_->foresight.note(layer_, routing_.n_experts, likely);
-    source_->hint(layer_, likely);
+    source_->hint(layer_, likely.first(std::min(likely.size(), sure)));
   }
 }
 

@@ -25,6 +25,7 @@ from fucina.models.loader import DecoderLM, load_causal_lm, memory_needed
 from fucina.models.streaming import expect_dense
 from fucina.ops.choose import open_ops
 from fucina.ops.seam import Ops
+from fucina.storage.experts.options import StreamOptions
 from fucina.storage.gguf import GgufFile, open_gguf
 from fucina.storage.kv.disk.tier import DiskTier
 from fucina.storage.kv.pool import KvPool
@@ -85,9 +86,7 @@ def load(
     gguf = open_gguf(resolve_model(Path(model) if isinstance(model, PathLike) else model, progress=progress))
     speech = _speech(gguf)
     ops = open_ops(max_rows=max(prefill_chunk, _LEAST_ROWS), threads=threads, tier=tier, backend=backend, repack=repack)
-    stream, top_p = stream_options(gguf, experts), expert_top_p(experts)
-    if stream is not None:
-        expect_dense(gguf)
+    stream, top_p = _stream(gguf, experts), expert_top_p(experts)
     kv = _kv_plan(gguf, context, kv_format, kv_memory, streamed=stream is not None)
     bind = partial(load_causal_lm, gguf, ops, stream=stream, expert_top_p=top_p, progress=progress)
     causal = bind(context=context, kv_format=kv_format, kv_capacity_blocks=kv.n_blocks)
@@ -127,6 +126,14 @@ def _costs(
     )
     file = settings.home / "costs" / f"{_fingerprint(gguf, kv_format, *machine)}.json"
     return PassCosts(model, file, streamed=model.experts is not None)
+
+
+def _stream(gguf: GgufFile, given: ExpertOptions) -> StreamOptions | None:
+    """How experts are read; if they are, the kernel begins to read all else."""
+    options = stream_options(gguf, given)
+    if options is not None:
+        expect_dense(gguf)
+    return options
 
 
 def _kv_plan(

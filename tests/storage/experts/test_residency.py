@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fucina.errors import ConfigError
-from fucina.storage.experts.residency import LEAST_HISTORY, LayerCost, plan_residency
+from fucina.storage.experts.residency import LEAST_HISTORY, SPARE, LayerCost, plan_residency
 
 LAYERS = [LayerCost(8, 100), LayerCost(8, 150), LayerCost(4, 100)]
 ALL_BYTES = 8 * 100 + 8 * 150 + 4 * 100
@@ -76,10 +76,18 @@ def test_even_use_pins_nothing() -> None:
 
 def test_all_that_was_used_is_pinned_however_even() -> None:
     even = uses([3000, 3000, *[0] * 6], [0] * 8, [0] * 4)
-    assert [each.pinned for each in plan_residency(LAYERS, 1500, 800, even)] == [(0, 1), (), ()]
+    assert [each.pinned for each in plan_residency(LAYERS, 1500, 800, even).layers] == [(0, 1), (), ()]
 
 
 def test_history_is_weighed_like_a_runs_own_counts() -> None:
     plan = plan_residency(LAYERS, 800, 0, uses([8000, 4000, 0, 0, 0, 0, 0, 0], [0] * 8, [3, 1, 0, 0]))
     assert [each.heat for each in plan.layers] == [(85, 42, 0, 0, 0, 0, 0, 0), (0,) * 8, (3, 1, 0, 0)]
     assert all(each.heat == () for each in plan_residency(LAYERS, 800, 0, None).layers)
+
+
+def test_spare_slots_only_where_experts_pass_through() -> None:
+    assert plan_residency(LAYERS, ALL_BYTES, 0, None).spare == 0
+    assert plan_residency(LAYERS, 350 + 2 * 150, 0, None).spare == 2
+    many = [LayerCost(128, 100)] * 4
+    assert plan_residency(many, 100 * 200, 0, None).spare == SPARE
+    assert [each.slots for each in plan_residency(many, 100 * 200, 0, None).layers] == [(200 - SPARE) // 4] * 4
