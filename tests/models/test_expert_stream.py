@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +105,7 @@ def test_other_families_and_formats(tmp_path: Path, family: str) -> None:
 
 
 def test_reads_are_counted(path: Path) -> None:
-    model = load(path, replace(ALL, pilot=False))
+    model = load(path, ALL)
     assert model.experts is not None
     logits(model, IDS, 1)
     cold = model.experts.stats()
@@ -252,3 +251,14 @@ def test_looking_ahead_changes_no_bit(path: Path, resident: NDArray[np.float32],
 def test_reading_past_the_page_cache_changes_no_bit(path: Path, resident: NDArray[np.float32]) -> None:
     model = load(path, StreamOptions(cache_bytes=SOME.cache_bytes, direct=True, learn=False))
     assert np.array_equal(logits(model, IDS, 9), resident)
+
+
+@pytest.mark.parametrize(("direct", "pilot", "looks"), [(True, None, True), (False, None, False), (True, False, False)])
+def test_looks_ahead_where_the_disk_is_what_it_waits_for(
+    path: Path, direct: bool, pilot: bool | None, looks: bool
+) -> None:
+    model = load(path, StreamOptions(cache_bytes=SOME.cache_bytes, direct=direct, pilot=pilot, learn=False))
+    logits(model, IDS[:9], 1)
+    assert model.experts is not None
+    stats = model.experts.stats()
+    assert (stats.hinted + stats.hints_dropped > 0) == looks

@@ -19,7 +19,8 @@ class ExpertOptions(TypedDict, total=False):
     moe_cache   bytes, or a size such as '4G', for experts in memory, at least one a layer; None: half of what is free.
     moe_pin     of these for the experts that earlier runs used most, which stay there; None: half.
     moe_learn   remembers which experts are used, in a small file beside the model, or in FUCINA_HOME. True.
-    moe_pilot   asks the next layer's router ahead of time, and reads what it would choose first. True.
+    moe_pilot   asks the next layer's router ahead of time, and reads what it would choose first. None: where the
+                experts are larger than the memory that is free, so that reading them means waiting for the disk.
 
     moe_expert_top_p  LOSSY, the only option that is: of the experts that a token chooses, only those with the greatest
                       weights are computed, the fewest that have this share of the weight of all. Less is read and
@@ -30,7 +31,7 @@ class ExpertOptions(TypedDict, total=False):
     moe_cache: int | str | None
     moe_pin: int | str | None
     moe_learn: bool
-    moe_pilot: bool
+    moe_pilot: bool | None
     moe_expert_top_p: float | None
 
 
@@ -62,5 +63,5 @@ def stream_options(gguf: GgufFile, given: ExpertOptions) -> StreamOptions | None
         cache_bytes=None if cache is None else byte_count(cache, "moe_cache"),
         pin_bytes=None if pin is None else byte_count(pin, "moe_pin"),
         learn=given.get("moe_learn", True),
-        pilot=given.get("moe_pilot", True),
+        pilot=given.get("moe_pilot"),
     )

@@ -87,7 +87,7 @@ def stream_experts(gguf: GgufFile, ops: Ops, layers: Sequence[Experts], options:
         available = available_memory_bytes()
         options = replace(options, direct=available is not None and experts_bytes(gguf) > available)
     reader = ops.bind_experts(catalog, lambda costs: _plan(gguf, costs, options, uses), options)
-    return ExpertStream(reader, file, pilot=options.pilot)
+    return ExpertStream(reader, file, pilot=bool(options.direct if options.pilot is None else options.pilot))
 
 
 def _plan(gguf: GgufFile, costs: Sequence[LayerCost], options: StreamOptions, uses: Uses | None) -> Residency:

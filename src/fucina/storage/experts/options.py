@@ -12,7 +12,8 @@ class StreamOptions:
     cache_bytes   for all experts in memory, pinned ones included; None: half of the memory that is left.
     pin_bytes     of these for experts that stay there; None: half of them.
     learn         which experts are used is remembered beside the model, and decides what is pinned next time.
-    pilot         asks the next layer's router ahead of time, and reads what it would choose first.
+    pilot         asks the next layer's router ahead of time, and reads what it would choose first; None: where reading
+                  goes past the page cache, so that the disk is what decoding waits for.
     io_threads    that read; they sleep while the disk works.
     direct        reads past the system's page cache, which only costs time where most of it is never used again; None:
                   where the experts are larger than the memory that is free.
@@ -21,6 +22,6 @@ class StreamOptions:
     cache_bytes: int | None = None
     pin_bytes: int | None = None
     learn: bool = True
-    pilot: bool = True
+    pilot: bool | None = None
     io_threads: int = 8
     direct: bool | None = None
