@@ -1,10 +1,10 @@
 // Routed experts that stay on disk: read when a pass needs them, kept while there is room.
 //
-// Memory is slots, a fixed number for each layer and some spare ones for all, taken once. A slot holds one expert, in the
-// tiles that kernels read. A pass asks for experts (source.h); those in slots come first, and are computed while threads
-// of the store read the others. An expert asked for more than some in its layer's slots takes the place of the one asked
-// for least; any other passes through a spare slot and drives out nothing. Pinned experts stay. A pass that needs more
-// experts than there are slots gets them in turns. None of it changes a bit of the result.
+// Memory is slots, a fixed number for each layer and some spare ones for all, taken once. A slot holds one expert, in
+// the tiles that kernels read. A pass asks for experts (source.h); those in slots come first, and are computed while
+// threads of the store read the others. An expert asked for more than some in its layer's slots takes the place of the
+// one asked for least; any other passes through a spare slot and drives out nothing. Pinned experts stay. A pass that
+// needs more experts than there are slots gets them in turns. None of it changes a bit of the result.
 #pragma once
 
 #include <array>

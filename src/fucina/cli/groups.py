@@ -87,7 +87,7 @@ class Experts:
     moe_cache: options.MoeCache = None
     moe_pin: options.MoePin = None
     moe_learn: options.MoeLearn = True
-    moe_pilot: options.MoePilot = False
+    moe_pilot: options.MoePilot = None
     moe_expert_top_p: options.MoeExpertTopP = None
 
 

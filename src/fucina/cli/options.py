@@ -229,11 +229,11 @@ MoeLearn = Annotated[
     _experts("--moe-learn/--moe-no-learn", help="Remember beside the model which experts are used."),
 ]
 MoePilot = Annotated[
-    bool,
+    bool | None,
     _experts(
         "--moe-pilot/--no-moe-pilot",
-        help="Ask the next layer's router ahead of time, and read what it would choose; the same text. It pays where "
-        "the disk has time to spare.",
+        help="Ask the next layer's router ahead of time, and read what it would choose first; the same text. On where "
+        "the experts are larger than the memory that is free.",
     ),
 ]
 MoeExpertTopP = Annotated[
