@@ -14,6 +14,8 @@ import uvicorn
 import fucina
 from fucina.engine.engine import EngineConfig
 from fucina.engine.model import Model
+from fucina.engine.pass_costs import PassCosts
+from fucina.engine.speculation import Speculation
 from fucina.server.app import make_app
 from fucina.server.loading import loaded_model
 from fucina.server.manners import manners_of
@@ -65,10 +67,13 @@ class Served:
     scripted: ScriptedModel
 
 
-def scripted_state(script: Script, options: ServerOptions, context: int) -> tuple[ServerState, ScriptedModel]:
-    """A server's state over a model that says what the script says."""
+def scripted_state(
+    script: Script, options: ServerOptions, context: int, prices: Path | None
+) -> tuple[ServerState, ScriptedModel]:
+    """A server's state over a model that says what the script says; it drafts if a file says what passes cost."""
     scripted = ScriptedModel(script=script, context_length=context)
-    model = Model(scripted, ByteTokenizer(), EngineConfig(max_running=options.parallel))
+    drafting = None if prices is None else Speculation(scripted.vocab, PassCosts(scripted, prices))
+    model = Model(scripted, ByteTokenizer(), EngineConfig(max_running=options.parallel), drafting)
     state = ServerState(options)
     state.ready(Loaded((MODEL, "alias"), Path("scripted.gguf"), model, model.service(), FACTS, manners_of(model)))
     return state, scripted
@@ -86,8 +91,9 @@ def served() -> Iterator[Callable[..., Served]]:
     """Start a server over a script: `served(script, context=512, parallel=2)`."""
     with ExitStack() as ends:
 
-        def start(script: Script, *, context: int = 512, **options: object) -> Served:
-            state, scripted = scripted_state(script, replace(ServerOptions(), **options), context)  # type: ignore[arg-type]
+        def start(script: Script, *, context: int = 512, prices: Path | None = None, **options: object) -> Served:
+            made = replace(ServerOptions(), **options)  # type: ignore[arg-type]
+            state, scripted = scripted_state(script, made, context, prices)
             ends.callback(close, state)
             return Served(ends.enter_context(running(state)), state, scripted)
 

@@ -21,7 +21,6 @@ from fucina.cli.opening import load_options
 from fucina.cli.progress import shown_progress
 from fucina.core.units import format_bytes, parse_bytes
 from fucina.decoding.params import SamplingParams
-from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.errors import FucinaError
 from fucina.server.launch import serve
 from fucina.server.listening import is_loopback
@@ -129,9 +128,6 @@ def _show_with(log_format: str) -> Show:
 def _serve(word: str, aliases: Sequence[str], served: ServerOptions, given: dict[str, Any], show: Show) -> None:
     with show() as progress:
         path = resolve_model(word, progress=progress)
-    if given["speculation"] and len(served.api_keys) > 1:
-        # drafts from others' answers would tell, by the time they save, what was said there
-        given["speculation"] = SpeculationOptions(remember=False)
 
     def load() -> Loaded:
         names = tuple(dict.fromkeys((Path(word).stem, *aliases)))

@@ -1,8 +1,18 @@
-"""Counters of an engine: what it did since it began."""
+"""Counters of an engine: what it did since it began, and what its memory is used for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class KvUse(NamedTuple):
+    """Blocks of keys and values, 64 tokens each: all there is room for; free ones, which can be taken at once, those
+    included that are kept for requests to come and nobody uses now; and kept ones, in use or not."""
+
+    blocks: int
+    free_blocks: int
+    kept_blocks: int
 
 
 @dataclass(slots=True)

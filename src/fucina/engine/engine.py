@@ -17,7 +17,7 @@ from fucina.decoding.picker import Picker
 from fucina.decoding.scans import open_scans
 from fucina.decoding.speculation.costs import StepCosts
 from fucina.engine.arrivals import Arrivals, Deadlines
-from fucina.engine.counters import Counters
+from fucina.engine.counters import Counters, KvUse
 from fucina.engine.events import Event
 from fucina.engine.pacing import Pacing
 from fucina.engine.request import Request, checked_ids
@@ -112,6 +112,12 @@ class Engine:
     def prefixes(self) -> PrefixCache:
         """What is kept for requests to come."""
         return self._prefixes
+
+    @property
+    def kv_use(self) -> KvUse:
+        """What the blocks of keys and values are used for."""
+        pool = self._model.kv_pool
+        return KvUse(pool.capacity, pool.n_free, self._prefixes.n_blocks)
 
     @property
     def counters(self) -> Counters:
