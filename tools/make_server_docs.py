@@ -85,7 +85,12 @@ def metrics() -> str:
     """What /metrics tells, with reading experts on demand."""
     experts = ExpertStats(**dict.fromkeys(ExpertStats.__annotations__, 0))
     told = [*Metrics().families(), *engine_metrics(Counters(), KvUse(0, 0, 0), experts)]
-    lines = ["## Metrics", "", "What `/metrics` tells. Those of experts are there where experts are read on demand.", ""]
+    lines = [
+        "## Metrics",
+        "",
+        "What `/metrics` tells. Those of experts are there where experts are read on demand.",
+        "",
+    ]
     lines += ["| name | kind | |", "|---|---|---|"]
     for one in told:
         name = one.name + ("_total" if one.type == "counter" else "")

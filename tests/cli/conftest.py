@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,13 +94,14 @@ class ServerProcess:
 
 @pytest.fixture
 def serve_process(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
-    """Start one: serve_process(path, '--drain', 2). What is left at the end is killed."""
+    """Start one: serve_process(path, '--drain', 2), of another `program` too. What is left at the end is killed."""
     with ExitStack() as ends:
         n_started = itertools.count()
 
-        def start(*words: object) -> ServerProcess:
+        def start(*words: object, program: Sequence[str] = ("-m", "fucina")) -> ServerProcess:
             log = tmp_path / f"server{next(n_started)}.log"
-            command = [sys.executable, "-m", "fucina", "serve", *map(str, words), "--port", "0", "--log-format", "json"]
+            given = ["serve", *map(str, words), "--port", "0", "--log-format", "json"]
+            command = [sys.executable, *program, *given]
             with log.open("wb") as file:
                 process = ends.enter_context(subprocess.Popen(command, stderr=file))
             ends.callback(process.kill)

@@ -29,6 +29,19 @@ QUESTION: dict[str, Any] = {
 #: Six megabytes, which no socket holds: who does not read keeps the answer from ending.
 N_LONG = 3000
 LONG = QUESTION | {"max_tokens": N_LONG, "stream": True, "logprobs": True, "top_logprobs": 20}
+#: The command line, whose models never come.
+ENDLESS_LOAD = """
+import threading
+import fucina
+from fucina.cli.main import main
+
+def load(path, *, progress, **options):
+    progress("loading without end", 0, None)
+    threading.Event().wait()
+
+fucina.load = load
+main()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -134,6 +147,18 @@ def test_a_second_interrupt_ends_at_once(serve_process: Callable[..., Any], tiny
         assert server.process.poll() is None
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(10) == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_model_that_is_still_being_loaded_is_not_waited_for(
+    serve_process: Callable[..., Any], tiny: Path, number: signal.Signals
+) -> None:
+    server = serve_process(tiny, program=("-c", ENDLESS_LOAD))
+    assert eventually(lambda: any(line["message"] == "loading without end" for line in server.lines()))
+    server.process.send_signal(number)
+    assert server.process.wait(60) == 0
+    *_, ending, ended = server.lines()
+    assert (ending["message"], ended["message"]) == ("ending: 0 answers run or wait", "ended")
 
 
 def test_what_was_read_is_known_after_a_restart(serve_process: Callable[..., Any], tiny: Path, tmp_path: Path) -> None:

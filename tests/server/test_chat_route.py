@@ -114,11 +114,11 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"temperature": -1}, 400, "temperature"),
     ({"n": 0}, 400, "n"),
     ({"messages": []}, 400, "messages"),
-    ({"messages": [{"role": "user"}]}, 400, "messages[0].user.content"),
+    ({"messages": [{"role": "user"}]}, 400, "messages[0].content"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
         501,
-        "messages[0].content[0]",
+        "messages[0].content[0].image_url",
     ),
     ({"modalities": ["audio"]}, 501, "modalities"),
     ({"functions": []}, 501, "functions"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 import typer
 
 import fucina
-from fucina.cli import options
+from fucina.cli import options, terminal
 from fucina.cli.configured import Configured
 from fucina.cli.exits import exit_code
 from fucina.cli.given import given_keys
@@ -138,7 +139,14 @@ def _serve(word: str, aliases: Sequence[str], served: ServerOptions, given: dict
 
     if not (served.api_keys or is_loopback(served.host)):
         _LOG.warning("who reaches this machine may ask without a key: --api-key-file asks for one")
-    serve(served, load, _announce)
+    serve(served, load, _announce, _leave)
+
+
+def _leave(code: int) -> None:
+    """End the process at once, and leave a terminal as it was, which a bar that is still shown would not."""
+    logging.shutdown()
+    terminal.stderr().show_cursor()
+    os._exit(code)
 
 
 def _announce(loaded: Loaded, address: str) -> None:
