@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fucina.engine.counters import Counters, KvUse
+from fucina.engine.counters import Counters
 from fucina.server.docs_page import curl
 from fucina.server.endpoint import Endpoint
 from fucina.server.field_table import FieldRow, parts, rows
@@ -84,7 +84,7 @@ def shared(endpoints: Iterable[Endpoint]) -> str:
 def metrics() -> str:
     """What /metrics tells, with reading experts on demand."""
     experts = ExpertStats(**dict.fromkeys(ExpertStats.__annotations__, 0))
-    told = [*Metrics().families(), *engine_metrics(Counters(), KvUse(0, 0, 0), experts)]
+    told = [*Metrics().families(), *engine_metrics(Counters(), experts)]
     lines = [
         "## Metrics",
         "",

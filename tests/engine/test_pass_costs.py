@@ -242,7 +242,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def quoting(tmp_path: Path, steady: None) -> Iterator[Quoting]:
+def quoting(tmp_path: Path, steady: None) -> Iterator[Quoting]:  # noqa: ARG001
     quoting = Quoting(tmp_path)
     with quoting.model:
         yield quoting

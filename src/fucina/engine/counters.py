@@ -20,7 +20,7 @@ class Counters:
     """Plain numbers that only grow. `failed_passes` are forward passes that raised; `kv_waits` counts the times that a
     sequence sat out a pass for want of KV blocks, `preemptions` those that one gave its blocks away to others. The
     `masks` of constraints took `mask_s` seconds, of which steps waited `mask_wait_s`; they are counted when an answer
-    ends."""
+    ends. Only `kv` tells of the moment at which they were asked for."""
 
     requests: int = 0
     passes: int = 0
@@ -37,4 +37,5 @@ class Counters:
     masks: int = 0
     mask_s: float = 0.0
     mask_wait_s: float = 0.0
+    kv: KvUse = KvUse(0, 0, 0)
     finished: dict[str, int] = field(default_factory=lambda: {"stop": 0, "length": 0, "cancelled": 0, "error": 0})

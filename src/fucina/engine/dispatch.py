@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from threading import RLock, get_ident
 from time import sleep
 
-from fucina.engine.counters import Counters, KvUse
+from fucina.engine.counters import Counters
 from fucina.engine.engine import Engine
 from fucina.engine.events import Event, FinishEvent
 from fucina.engine.request import Request
@@ -122,11 +122,6 @@ class Dispatcher:
         """A copy of the engine's counters."""
         with self._engaged.lock:
             return self._engine.counters
-
-    def kv_use(self) -> KvUse:
-        """What the blocks of keys and values are used for now."""
-        with self._engaged.lock:
-            return self._engine.kv_use
 
     def close(self) -> None:
         """Close the engine. Streams that are still read end with their 'cancelled' event."""

@@ -114,15 +114,11 @@ class Engine:
         return self._prefixes
 
     @property
-    def kv_use(self) -> KvUse:
-        """What the blocks of keys and values are used for."""
-        pool = self._model.kv_pool
-        return KvUse(pool.capacity, pool.n_free, self._prefixes.n_blocks)
-
-    @property
     def counters(self) -> Counters:
-        """A copy of the counters."""
-        return replace(self._counters, finished=dict(self._counters.finished))
+        """A copy of the counters, with what blocks are used for now."""
+        pool = self._model.kv_pool
+        kv = KvUse(pool.capacity, pool.n_free, self._prefixes.n_blocks)
+        return replace(self._counters, finished=dict(self._counters.finished), kv=kv)
 
     def checked_prompt(self, ids: Iterable[int]) -> list[int]:
         """Give the tokens of a prompt as a list, if a request may have it. Raises ConfigError and ContextFull."""

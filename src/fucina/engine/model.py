@@ -19,7 +19,7 @@ from fucina.engine.batches import checked_size, one_each, own_processors
 from fucina.engine.completion import Completion, collect, raise_error, raising
 from fucina.engine.constraints import Constraints, watched
 from fucina.engine.conversation import Conversation
-from fucina.engine.counters import Counters, KvUse
+from fucina.engine.counters import Counters
 from fucina.engine.dispatch import Dispatcher
 from fucina.engine.drafts import Drafts
 from fucina.engine.embedding import Embedding
@@ -93,11 +93,6 @@ class Model(Embedding):
     def counters(self) -> Counters:
         """What was computed so far; a copy."""
         return self._dispatcher.counters()
-
-    @property
-    def kv_use(self) -> KvUse:
-        """What the blocks of keys and values are used for now."""
-        return self._dispatcher.kv_use()
 
     @property
     def experts(self) -> ExpertStats | None:

@@ -15,7 +15,6 @@ from fucina.decoding.speculation.suffix_automaton import SuffixAutomaton
 from fucina.engine.pass_costs import PassCosts
 from fucina.engine.speculator import Speculator
 
-
 #: Salts of which is kept what they taught, those used last: each takes up to 32 bytes a vocabulary entry, and 3 MB.
 MOST_SALTS = 16
 

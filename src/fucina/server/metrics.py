@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fucina.engine.counters import Counters, KvUse
+from fucina.engine.counters import Counters
 from fucina.engine.model import Model
-from fucina.storage.experts.stats import ExpertStats
+from fucina.storage.experts.stats import ExpertsLeftOut, ExpertStats
 
 #: What `/metrics` answers with.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -121,16 +121,14 @@ class _EngineCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """The counters as they are now."""
         model = self._model
-        yield from engine_metrics(model.counters, model.kv_use, model.experts, model.experts_left_out)
+        yield from engine_metrics(model.counters, model.experts, model.experts_left_out)
 
 
-def engine_metrics(
-    counters: Counters, kv: KvUse, experts: ExpertStats | None, lossy: LeftOut | None
-) -> Iterator[Metric]:
+def engine_metrics(counters: Counters, experts: ExpertStats | None, lossy: ExpertsLeftOut | None) -> Iterator[Metric]:
     """What Prometheus is told of an engine."""
     yield from _counted("fucina", _ENGINE_COUNTERS, counters)
     for name, text in _KV_GAUGES.items():
-        yield GaugeMetricFamily(f"fucina_kv_{name}", text, getattr(kv, name))
+        yield GaugeMetricFamily(f"fucina_kv_{name}", text, getattr(counters.kv, name))
     if experts is not None:
         yield from _counted("fucina_expert", _EXPERT_COUNTERS, experts)
         for name, text in _EXPERT_GAUGES.items():
