@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from typer.testing import CliRunner
 
@@ -22,6 +24,13 @@ from fucina.cli.main import app
 from fucina.decoding.speculation.costs import CostTable
 from fucina.engine import pass_costs
 from fucina.testing.tiny_gguf import tiny_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_clients() -> None:
+    """Let requests that name no time wait as long as a busy machine needs; the five seconds of default would decide."""
+    default = inspect.signature(httpx2.request).parameters["timeout"].default
+    default.connect = default.read = default.write = default.pool = 300.0
 
 
 @pytest.fixture(scope="session")

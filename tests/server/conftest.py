@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx2
 import pytest
 import uvicorn
 
@@ -30,6 +32,13 @@ FACTS = ModelFacts(family="scripted", n_parameters=0, format="F32", template="",
 
 #: Answers to everything: what a scripted model says behind a prompt of so many tokens.
 Script = Callable[[Sequence[int]], int | None]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_clients() -> None:
+    """Let requests that name no time wait as long as a busy machine needs; the five seconds of default would decide."""
+    default = inspect.signature(httpx2.request).parameters["timeout"].default
+    default.connect = default.read = default.write = default.pool = 300.0
 
 
 @contextmanager

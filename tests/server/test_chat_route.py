@@ -24,7 +24,7 @@ def client(smollm2_server: str) -> openai.OpenAI:
 
 
 def post(address: str, body: dict[str, Any], **headers: str) -> httpx2.Response:
-    return httpx2.post(f"{address}/v1/chat/completions", json=body, headers=headers, timeout=60)
+    return httpx2.post(f"{address}/v1/chat/completions", json=body, headers=headers, timeout=300)
 
 
 def test_the_reply_is_the_librarys(client: openai.OpenAI, smollm2_state: ServerState) -> None:

@@ -28,7 +28,7 @@ def client(smollm2_server: str) -> anthropic.Anthropic:
 
 def post(address: str, body: dict[str, Any], path: str = "/v1/messages", **headers: str) -> httpx2.Response:
     fields = body.get("extra_body", {}) | {key: value for key, value in body.items() if key != "extra_body"}
-    return httpx2.post(f"{address}{path}", json=fields, headers=headers, timeout=60)
+    return httpx2.post(f"{address}{path}", json=fields, headers=headers, timeout=300)
 
 
 def text_of(message: anthropic.types.Message) -> str:

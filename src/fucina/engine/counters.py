@@ -37,5 +37,5 @@ class Counters:
     masks: int = 0
     mask_s: float = 0.0
     mask_wait_s: float = 0.0
-    kv: KvUse = KvUse(0, 0, 0)
+    kv: KvUse = field(default_factory=lambda: KvUse(0, 0, 0))
     finished: dict[str, int] = field(default_factory=lambda: {"stop": 0, "length": 0, "cancelled": 0, "error": 0})
