@@ -19,7 +19,7 @@ from fucina.server.endpoint import Endpoint
 from fucina.server.field_table import FieldRow, parts, rows
 from fucina.server.metrics import Metrics, engine_metrics
 from fucina.server.paths import DESCRIBED
-from fucina.storage.experts.stats import ExpertStats
+from fucina.storage.experts.stats import ExpertsLeftOut, ExpertStats
 
 HEADER = """# The server's interface
 
@@ -84,7 +84,7 @@ def shared(endpoints: Iterable[Endpoint]) -> str:
 def metrics() -> str:
     """What /metrics tells, with reading experts on demand."""
     experts = ExpertStats(**dict.fromkeys(ExpertStats.__annotations__, 0))
-    told = [*Metrics().families(), *engine_metrics(Counters(), experts)]
+    told = [*Metrics().families(), *engine_metrics(Counters(), experts, ExpertsLeftOut(1.0, lambda: (0, 0)))]
     lines = [
         "## Metrics",
         "",
