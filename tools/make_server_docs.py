@@ -13,10 +13,13 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from fucina.engine.counters import Counters
 from fucina.server.docs_page import curl
 from fucina.server.endpoint import Endpoint
 from fucina.server.field_table import FieldRow, parts, rows
+from fucina.server.metrics import Metrics, engine_metrics
 from fucina.server.paths import DESCRIBED
+from fucina.storage.experts.stats import ExpertsLeftOut, ExpertStats
 
 HEADER = """# The server's interface
 
@@ -40,7 +43,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     page = "\n".join([HEADER, overview(DESCRIBED), *(section(one) for one in DESCRIBED if one.body is not None)])
-    page += "\n" + shared(DESCRIBED)
+    page += "\n" + shared(DESCRIBED) + "\n" + metrics()
     if not args.check:
         args.file.write_text(page, encoding="utf-8")
         return 0
@@ -76,6 +79,23 @@ def shared(endpoints: Iterable[Endpoint]) -> str:
     for part in sorted(found, key=lambda part: part.__name__):
         lines += [f"### {part.__name__}", "", (part.__doc__ or "").partition("\n")[0], "", *table(rows(part))]
     return "\n".join(lines)
+
+
+def metrics() -> str:
+    """What /metrics tells, with reading experts on demand."""
+    experts = ExpertStats(**dict.fromkeys(ExpertStats.__annotations__, 0))
+    told = [*Metrics().families(), *engine_metrics(Counters(), experts, ExpertsLeftOut(1.0, lambda: (0, 0)))]
+    lines = [
+        "## Metrics",
+        "",
+        "What `/metrics` tells. Those of experts are there where experts are read on demand.",
+        "",
+    ]
+    lines += ["| name | kind | |", "|---|---|---|"]
+    for one in told:
+        name = one.name + ("_total" if one.type == "counter" else "")
+        lines.append(f"| `{name}` | {one.type} | {escaped(one.documentation)} |")
+    return "\n".join([*lines, ""])
 
 
 def table(found: Iterable[FieldRow]) -> list[str]:

@@ -227,7 +227,8 @@ class Backend {
       require(span.size() == 4, "a span has tokens, a start, blocks and a number of logits");
       const int start = nb::cast<int>(span[1]), n_logits = nb::cast<int>(span[3]);
       const int first = pass_.rows();
-      for (const nb::handle token : nb::handle(span[0])) {
+      const nb::handle tokens = span[0], blocks = span[2];
+      for (const nb::handle token : tokens) {
         const auto id = nb::cast<std::int32_t>(token);
         require(id >= 0 && id < vocab_, "a token id lies outside the vocabulary");
         pass_.positions.push_back(start + static_cast<int>(pass_.tokens.size()) - first);
@@ -235,7 +236,7 @@ class Backend {
       }
       const int rows = pass_.rows() - first;
       const std::size_t table = pass_.tables.size();
-      for (const nb::handle block : nb::handle(span[2])) {
+      for (const nb::handle block : blocks) {
         const auto id = nb::cast<std::int32_t>(block);
         require(id >= 0 && static_cast<std::size_t>(id) < n_blocks_, "a block id lies outside the pool");
         pass_.tables.push_back(id);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import os
@@ -9,12 +10,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from typer.testing import CliRunner
 
@@ -22,6 +24,13 @@ from fucina.cli.main import app
 from fucina.decoding.speculation.costs import CostTable
 from fucina.engine import pass_costs
 from fucina.testing.tiny_gguf import tiny_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_clients() -> None:
+    """Let requests that name no time wait as long as a busy machine needs; the five seconds of default would decide."""
+    default = inspect.signature(httpx2.request).parameters["timeout"].default
+    default.connect = default.read = default.write = default.pool = 300.0
 
 
 @pytest.fixture(scope="session")
@@ -94,13 +103,14 @@ class ServerProcess:
 
 @pytest.fixture
 def serve_process(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
-    """Start one: serve_process(path, '--drain', 2). What is left at the end is killed."""
+    """Start one: serve_process(path, '--drain', 2), of another `program` too. What is left at the end is killed."""
     with ExitStack() as ends:
         n_started = itertools.count()
 
-        def start(*words: object) -> ServerProcess:
+        def start(*words: object, program: Sequence[str] = ("-m", "fucina")) -> ServerProcess:
             log = tmp_path / f"server{next(n_started)}.log"
-            command = [sys.executable, "-m", "fucina", "serve", *map(str, words), "--port", "0", "--log-format", "json"]
+            given = ["serve", *map(str, words), "--port", "0", "--log-format", "json"]
+            command = [sys.executable, *program, *given]
             with log.open("wb") as file:
                 process = ends.enter_context(subprocess.Popen(command, stderr=file))
             ends.callback(process.kill)

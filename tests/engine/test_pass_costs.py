@@ -10,7 +10,7 @@ import pytest
 import fucina
 from fucina.core.formats import Q8_0
 from fucina.decoding.params import SamplingParams
-from fucina.decoding.speculation.costs import CostTable
+from fucina.decoding.speculation.costs import CostTable, StepCosts
 from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.decoding.speculation.stats import SpeculationStats
 from fucina.engine import pass_costs
@@ -18,7 +18,7 @@ from fucina.engine.assemble import _fingerprint
 from fucina.engine.events import FinishEvent, TokenEvent
 from fucina.engine.model import Model
 from fucina.engine.pass_costs import MEASURED_ROWS, PassCosts, measure_costs
-from fucina.engine.speculation import Speculation
+from fucina.engine.speculation import MOST_SALTS, Speculation
 from fucina.errors import ConfigError, KvPoolFull
 from fucina.storage.gguf import open_gguf
 from fucina.storage.kv.sequence import KvSequence
@@ -235,7 +235,14 @@ class Quoting:
 
 
 @pytest.fixture
-def quoting(tmp_path: Path) -> Iterator[Quoting]:
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prices that the clock does not change, so that the same drafts are tried however busy the machine is."""
+    for heard in ("record_plain", "record_verify"):
+        monkeypatch.setattr(StepCosts, heard, lambda *_: None)
+
+
+@pytest.fixture
+def quoting(tmp_path: Path, steady: None) -> Iterator[Quoting]:  # noqa: ARG001
     quoting = Quoting(tmp_path)
     with quoting.model:
         yield quoting
@@ -313,7 +320,7 @@ def test_a_turn_is_remembered_once(quoting: Quoting) -> None:
     with quoting.model.conversation() as talk:
         talk.send("Quote it.")
         n_tokens = len(talk.send("Again.").prompt_ids) + len(QUOTE) + 1
-    history = quoting.model.drafts._speculation._history  # type: ignore[union-attr]
+    history = quoting.model.drafts._speculation._learned_of("").history  # type: ignore[union-attr]
     assert history is not None
     n_kept = sum(index.n_tokens for index in history.indexes())
     # what both turns have in common once, and a separator for each
@@ -326,3 +333,39 @@ def test_a_model_that_shall_not_remember_does_not(tmp_path: Path) -> None:
     with Model(lm, ByteTokenizer(), speculation=speculation) as model:
         for _ in range(2):
             assert list(accepted(model.chat("Quote it.").speculation)) == ["conversation", "recycling"]
+
+
+@pytest.mark.usefixtures("steady")
+@pytest.mark.parametrize("remember", [True, False])
+def test_what_was_said_with_one_salt_drafts_nothing_with_another(tmp_path: Path, remember: bool) -> None:
+    lm = Quoting(tmp_path).lm
+    options = SpeculationOptions(remember=remember)
+    speculation = Speculation(lm.vocab, PassCosts(lm, tmp_path / "prices.json"), options)
+    with Model(lm, ByteTokenizer(), speculation=speculation) as model:
+
+        def asked(salt: str) -> SpeculationStats | None:
+            model.forget_prefixes()
+            return model.chat("Quote it.", cache_salt=salt).speculation
+
+        def talked(salt: str) -> SpeculationStats | None:
+            model.forget_prefixes()
+            with model.conversation(cache_salt=salt) as talk:
+                return talk.send("Quote it.").speculation
+
+        first = asked("one")
+        assert first == asked("two") == talked("three") == asked("four")
+        assert first not in (asked("one"), talked("one"), asked("three"))
+
+
+def test_the_salts_used_last_are_known(quoting: Quoting) -> None:
+    def asked(salt: int) -> SpeculationStats | None:
+        quoting.model.forget_prefixes()
+        return quoting.model.chat("Quote it.", cache_salt=str(salt)).speculation
+
+    first = asked(0)
+    for salt in range(1, MOST_SALTS):
+        assert asked(salt) == first
+    assert asked(0) != first
+    assert asked(MOST_SALTS) == first
+    assert asked(1) == first  # it had made room
+    assert asked(0) != first

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx2
 import pytest
 import uvicorn
 
 import fucina
 from fucina.engine.engine import EngineConfig
 from fucina.engine.model import Model
+from fucina.engine.pass_costs import PassCosts
+from fucina.engine.speculation import Speculation
 from fucina.server.app import make_app
 from fucina.server.loading import loaded_model
 from fucina.server.manners import manners_of
@@ -28,6 +32,13 @@ FACTS = ModelFacts(family="scripted", n_parameters=0, format="F32", template="",
 
 #: Answers to everything: what a scripted model says behind a prompt of so many tokens.
 Script = Callable[[Sequence[int]], int | None]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_clients() -> None:
+    """Let requests that name no time wait as long as a busy machine needs; the five seconds of default would decide."""
+    default = inspect.signature(httpx2.request).parameters["timeout"].default
+    default.connect = default.read = default.write = default.pool = 300.0
 
 
 @contextmanager
@@ -65,10 +76,13 @@ class Served:
     scripted: ScriptedModel
 
 
-def scripted_state(script: Script, options: ServerOptions, context: int) -> tuple[ServerState, ScriptedModel]:
-    """A server's state over a model that says what the script says."""
+def scripted_state(
+    script: Script, options: ServerOptions, context: int, prices: Path | None
+) -> tuple[ServerState, ScriptedModel]:
+    """A server's state over a model that says what the script says; it drafts if a file says what passes cost."""
     scripted = ScriptedModel(script=script, context_length=context)
-    model = Model(scripted, ByteTokenizer(), EngineConfig(max_running=options.parallel))
+    drafting = None if prices is None else Speculation(scripted.vocab, PassCosts(scripted, prices))
+    model = Model(scripted, ByteTokenizer(), EngineConfig(max_running=options.parallel), drafting)
     state = ServerState(options)
     state.ready(Loaded((MODEL, "alias"), Path("scripted.gguf"), model, model.service(), FACTS, manners_of(model)))
     return state, scripted
@@ -86,8 +100,9 @@ def served() -> Iterator[Callable[..., Served]]:
     """Start a server over a script: `served(script, context=512, parallel=2)`."""
     with ExitStack() as ends:
 
-        def start(script: Script, *, context: int = 512, **options: object) -> Served:
-            state, scripted = scripted_state(script, replace(ServerOptions(), **options), context)  # type: ignore[arg-type]
+        def start(script: Script, *, context: int = 512, prices: Path | None = None, **options: object) -> Served:
+            made = replace(ServerOptions(), **options)  # type: ignore[arg-type]
+            state, scripted = scripted_state(script, made, context, prices)
             ends.callback(close, state)
             return Served(ends.enter_context(running(state)), state, scripted)
 

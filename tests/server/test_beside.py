@@ -33,4 +33,4 @@ def test_work_is_told_when_nobody_waits_any_more() -> None:
         assert task.cancelled()
 
     asyncio.run(leave())
-    assert ended.wait(10)
+    assert ended.wait(120)

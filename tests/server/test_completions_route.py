@@ -32,7 +32,7 @@ def model(smollm2_state: ServerState) -> Model:
 
 
 def post(address: str, body: dict[str, Any]) -> httpx2.Response:
-    return httpx2.post(f"{address}/v1/completions", json=body, timeout=60)
+    return httpx2.post(f"{address}/v1/completions", json=body, timeout=300)
 
 
 def test_the_reply_is_the_librarys_whole_or_streamed(client: openai.OpenAI, model: Model) -> None:

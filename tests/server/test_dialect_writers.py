@@ -198,7 +198,7 @@ def test_a_failure_on_the_way_is_told_in_its_dialect(
     monkeypatch.setattr(server.scripted, "forward", fails)
     limit = {"max_tokens": 50, "messages": [{"role": "user", "content": "?"}]}
     body = {"model": "scripted", "stream": True} | ({"input": "?"} if path == "/v1/responses" else limit)
-    reply = httpx2.post(server.address + path, json=body, timeout=60)
+    reply = httpx2.post(server.address + path, json=body, timeout=300)
     assert reply.status_code == 200
     last = [block for block in reply.text.split("\n\n") if block][-1]
     name, data = last.splitlines()

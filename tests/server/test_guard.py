@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import httpx2
 import pytest
 
+from fucina.decoding.speculation.costs import StepCosts
 from fucina.errors import ConfigError
 from fucina.server.options import ServerOptions
 
@@ -90,6 +92,30 @@ def test_what_is_cached_is_not_shared_between_keys(locked: str) -> None:
     assert cached(KEYS[0]) == 0
     assert cached(KEYS[0]) > 0
     assert cached(KEYS[1]) == 0
+
+
+def test_what_is_drafted_is_not_shared_between_keys(
+    serve: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for heard in ("record_plain", "record_verify"):  # the clock would change what a draft costs
+        monkeypatch.setattr(StepCosts, heard, lambda *_: None)
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"rows_and_costs": [[1, 1.0], [17, 1.5]]}')  # every draft pays
+    address = serve(letters, api_keys=KEYS, prices=prices)
+
+    def accepted(path: str, key: str, **body: object) -> int:
+        question = {"model": "scripted", "ignore_eos": True, "temperature": 0, "max_tokens": 60, **body}
+        reply = httpx2.post(f"{address}{path}", headers={"x-api-key": key}, json=question)
+        tokens: int = reply.json()["usage"]["speculation"]["accepted"]
+        return tokens
+
+    for path, asked in (
+        ("/v1/chat/completions", {"messages": QUESTION["messages"]}),
+        ("/v1/completions", {"prompt": "a"}),
+    ):
+        first = accepted(path, KEYS[0], cache_salt=path, **asked)
+        assert accepted(path, KEYS[0], cache_salt=path, **asked) > first
+        assert accepted(path, KEYS[1], cache_salt=path, **asked) == first
 
 
 def _endless() -> Iterator[bytes]:

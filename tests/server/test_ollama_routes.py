@@ -27,7 +27,7 @@ def model(smollm2_state: ServerState) -> Model:
 
 
 def post(address: str, path: str, body: dict[str, Any]) -> httpx2.Response:
-    return httpx2.post(address + path, json={"model": "smollm2"} | body, timeout=60)
+    return httpx2.post(address + path, json={"model": "smollm2"} | body, timeout=300)
 
 
 def lines(reply: httpx2.Response) -> list[dict[str, Any]]:

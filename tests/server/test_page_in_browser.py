@@ -23,7 +23,7 @@ from fucina.testing.byte_tokenizer import ASSISTANT, EOS
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is missing: pip install '.[browser]'")
 expect = api.expect
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=120_000)
 
 CHROMIUM = os.environ.get("FUCINA_TEST_CHROMIUM") or shutil.which("chromium-headless-shell") or shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: apt-get install chromium-headless-shell")
@@ -99,7 +99,7 @@ def set_up(page: Any, **fields: str) -> None:
 
 def ended(page: Any, n: int = 1) -> Any:
     """The newest of `n` answers, once all have ended."""
-    expect(page.locator(".answer:not(.growing)")).to_have_count(n, timeout=60_000)
+    expect(page.locator(".answer:not(.growing)")).to_have_count(n, timeout=300_000)
     return page.locator(".answer").last
 
 

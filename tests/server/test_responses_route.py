@@ -26,7 +26,7 @@ def client(smollm2_server: str) -> openai.OpenAI:
 
 
 def post(address: str, body: dict[str, Any]) -> httpx2.Response:
-    return httpx2.post(f"{address}/v1/responses", json=body, timeout=60)
+    return httpx2.post(f"{address}/v1/responses", json=body, timeout=300)
 
 
 def events_of(address: str, body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -93,7 +93,7 @@ def loaded_server(smollm2_server: str) -> Iterator[str]:
     body = {"model": "smollm2", "messages": messages("Tell me a long story."), "max_tokens": 24, "seed": 3}
 
     def ask(extra: dict[str, Any], n_lines: int) -> None:
-        with httpx2.Client(timeout=60) as client:
+        with httpx2.Client(timeout=300) as client:
             while not over.is_set():
                 with client.stream("POST", url, json=body | extra | {"stream": True}) as reply:
                     for _, _line in zip(range(n_lines), reply.iter_lines(), strict=False):
@@ -126,7 +126,7 @@ def test_a_reply_is_the_librarys_under_load(
 
     def ask(text: str) -> str:
         body = {"model": "smollm2", "stream": streams} | one.body(text)
-        reply = httpx2.post(loaded_server + one.path, json=body, timeout=60)
+        reply = httpx2.post(loaded_server + one.path, json=body, timeout=300)
         assert reply.status_code == 200, reply.text
         return "".join(map(one.piece, streamed(reply))) if streams else one.whole(reply.json())
 

@@ -57,7 +57,7 @@ def test_no_request_is_quoted(
     serve: Callable[..., str], logs: io.StringIO, change: dict[str, Any], status: int
 ) -> None:
     address = serve(letters)
-    reply = httpx2.post(f"{address}/v1/chat/completions?{SECRET}", json={**QUESTION, **change}, timeout=30)
+    reply = httpx2.post(f"{address}/v1/chat/completions?{SECRET}", json={**QUESTION, **change}, timeout=300)
     assert reply.status_code == status
     text = logs.getvalue()
     assert "/v1/chat/completions" in text
@@ -70,7 +70,7 @@ def test_a_failure_is_logged_with_its_place_and_not_with_its_words(
 ) -> None:
     server = served(letters)
     monkeypatch.setattr(server.scripted, "forward", fails)
-    reply = httpx2.post(f"{server.address}/v1/chat/completions", json=QUESTION | {"stream": stream}, timeout=30)
+    reply = httpx2.post(f"{server.address}/v1/chat/completions", json=QUESTION | {"stream": stream}, timeout=300)
     assert reply.status_code == (200 if stream else 500)  # a stream has begun, and ends with the error
     assert "internal_error" in reply.text
     assert SECRET not in reply.text

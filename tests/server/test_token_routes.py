@@ -15,7 +15,7 @@ CHAT = [{"role": "user", "content": "Hello <|im_end|> é"}]
 
 
 def post(address: str, path: str, body: dict[str, Any]) -> httpx2.Response:
-    return httpx2.post(address + path, json=body, timeout=60)
+    return httpx2.post(address + path, json=body, timeout=300)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 import typer
 
 import fucina
-from fucina.cli import options
+from fucina.cli import options, terminal
 from fucina.cli.configured import Configured
 from fucina.cli.exits import exit_code
 from fucina.cli.given import given_keys
@@ -21,7 +22,6 @@ from fucina.cli.opening import load_options
 from fucina.cli.progress import shown_progress
 from fucina.core.units import format_bytes, parse_bytes
 from fucina.decoding.params import SamplingParams
-from fucina.decoding.speculation.options import SpeculationOptions
 from fucina.errors import FucinaError
 from fucina.server.launch import serve
 from fucina.server.listening import is_loopback
@@ -129,9 +129,6 @@ def _show_with(log_format: str) -> Show:
 def _serve(word: str, aliases: Sequence[str], served: ServerOptions, given: dict[str, Any], show: Show) -> None:
     with show() as progress:
         path = resolve_model(word, progress=progress)
-    if given["speculation"] and len(served.api_keys) > 1:
-        # drafts from others' answers would tell, by the time they save, what was said there
-        given["speculation"] = SpeculationOptions(remember=False)
 
     def load() -> Loaded:
         names = tuple(dict.fromkeys((Path(word).stem, *aliases)))
@@ -142,7 +139,14 @@ def _serve(word: str, aliases: Sequence[str], served: ServerOptions, given: dict
 
     if not (served.api_keys or is_loopback(served.host)):
         _LOG.warning("who reaches this machine may ask without a key: --api-key-file asks for one")
-    serve(served, load, _announce)
+    serve(served, load, _announce, _leave)
+
+
+def _leave(code: int) -> None:
+    """End the process at once, and leave a terminal as it was, which a bar that is still shown would not."""
+    logging.shutdown()
+    terminal.stderr().show_cursor()
+    os._exit(code)
 
 
 def _announce(loaded: Loaded, address: str) -> None:

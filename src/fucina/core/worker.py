@@ -18,7 +18,7 @@ import weakref
 from pathlib import Path
 
 #: Workers limit their own CPU time to about a second; this is for a machine too busy to let them run.
-_WALL_S = 30.0
+_WALL_S = 120.0
 
 _DEATHS: dict[int, str] = {
     signal.SIGPROF: "it takes too long",

@@ -53,7 +53,7 @@ class Conversation:
     ) -> None:
         self._dispatcher, self._speech, self._drafts, self._salt = dispatcher, speech, drafts, salt
         self._constraints = constraints
-        self._drafting = drafts.open()
+        self._drafting = drafts.open(salt=salt)
         self._opening = [] if system is None else [{"role": "system", "content": system}]
         self._messages = list(self._opening)
         self._ids: list[int] = []  # of the last turn, answer included
@@ -191,7 +191,7 @@ class Conversation:
         Raises ConfigError for what has no tokens, and where the model was loaded without speculation.
         """
         if self._drafting is None:
-            self._drafting = self._drafts.open()
+            self._drafting = self._drafts.open(salt=self._salt)
         self._drafts.add_reference(self._drafting, document)
 
     def clear_references(self) -> None:
@@ -272,7 +272,7 @@ class Conversation:
         if turn.n_changes != self._n_changes:
             raise ConfigError("turn", got="one that another turn has overtaken", expected="one turn at a time")
         if self._drafting is None:  # there was no room to price drafts
-            self._drafting = self._drafts.open()
+            self._drafting = self._drafts.open(salt=self._salt)
         speculator = self._drafting.speculator if self._drafting is not None else None
         self._live = self._dispatcher.submit(replace(turn.request, speculator=speculator))
 

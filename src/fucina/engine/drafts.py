@@ -24,9 +24,10 @@ class Drafts:
         self._speculation, self._engine, self._dispatcher = speculation, engine, dispatcher
         self._tokenizer, self._vocab = tokenizer, vocab
 
-    def open(self, references: Sequence[str | Sequence[int]] = ()) -> Drafting | None:
+    def open(self, references: Sequence[str | Sequence[int]] = (), *, salt: str = "") -> Drafting | None:
         """Sources and gate for one more sequence; None without speculation, or while there is no room to price it.
 
+        It learns from sequences of the same salt only, and teaches no others.
         Raises ConfigError for references that cannot be, or that nobody would read.
         """
         if references:
@@ -39,7 +40,7 @@ class Drafts:
                 self._engine.learn_costs(self._speculation.costs)
             except KvPoolFull:
                 return None
-            drafting = self._speculation.drafting()
+            drafting = self._speculation.drafting(salt)
         for document in documents:
             drafting.cascade.add_reference(document)
         return drafting

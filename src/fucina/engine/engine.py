@@ -17,7 +17,7 @@ from fucina.decoding.picker import Picker
 from fucina.decoding.scans import open_scans
 from fucina.decoding.speculation.costs import StepCosts
 from fucina.engine.arrivals import Arrivals, Deadlines
-from fucina.engine.counters import Counters
+from fucina.engine.counters import Counters, KvUse
 from fucina.engine.events import Event
 from fucina.engine.pacing import Pacing
 from fucina.engine.request import Request, checked_ids
@@ -115,8 +115,10 @@ class Engine:
 
     @property
     def counters(self) -> Counters:
-        """A copy of the counters."""
-        return replace(self._counters, finished=dict(self._counters.finished))
+        """A copy of the counters, with what blocks are used for now."""
+        pool = self._model.kv_pool
+        kv = KvUse(pool.capacity, pool.n_free, self._prefixes.n_blocks)
+        return replace(self._counters, finished=dict(self._counters.finished), kv=kv)
 
     def checked_prompt(self, ids: Iterable[int]) -> list[int]:
         """Give the tokens of a prompt as a list, if a request may have it. Raises ConfigError and ContextFull."""

@@ -222,8 +222,9 @@ class Model(Embedding):
     ) -> Conversation:
         """Start a chat that remembers its turns.
 
-        Requests share the keys and values of what they begin with; with a `cache_salt` of its own a chat shares them
-        with those of the same salt only, so that nobody can tell from the time it takes what others have said.
+        Requests share the keys and values of what they begin with, and what drafts are made from; with a `cache_salt`
+        of its own a chat shares them with those of the same salt only, so that nobody can tell from the time it takes
+        what others have said.
 
         With a `file` the chat goes on where the file's left off, keys and values included, or begins there if there is
         none; after every turn the file holds all that was said. It takes nobody else's turns until `close`. Raises
@@ -247,13 +248,14 @@ class Model(Embedding):
         references, speculate = options.get("references", ()), options.get("speculate", True)
         if references and not speculate:
             raise ConfigError("references", got=f"{len(references)} of them", expected="none without speculation")
-        drafting = self.drafts.open(references) if speculate else None
+        salt = options.get("cache_salt", "")
+        drafting = self.drafts.open(references, salt=salt) if speculate else None
         return Request(
             prompt_ids=prompt_ids,
             params=params or SamplingParams(),
             processor=self.constraints.processor(options.get("constraint"), prompt_ids, options.get("processor")),
             speculator=drafting.speculator if drafting is not None else None,
-            salt=options.get("cache_salt", ""),
+            salt=salt,
             priority=options.get("priority", 0),
             deadline_s=options.get("deadline_s"),
         )

@@ -32,7 +32,7 @@ class AnswerOptions(TurnOptions, total=False):
 
     references   texts, or tokens, that the answer may quote: drafts are taken from them. None.
     speculate    False: no drafts, which changes speed only. True.
-    cache_salt   requests share the keys and values of what they begin with; those of different salts do not. "".
+    cache_salt   requests share keys and values, and what drafts are made from; those of different salts do not. "".
     """
 
     references: Sequence[Prompt]

@@ -20,7 +20,7 @@ class Request:
 
     `draft_source` is for a source of one's own, without a gate: every step tries what it proposes. Requests share the
     keys and values of tokens they begin with; those of different `salt` do not, so that none can tell from the time
-    it takes what another has said.
+    it takes what another has said. `speculator` should be one for the same salt.
 
     A request of higher `priority` is let in, computed and kept in memory before those of lower ones, which may have to
     wait as long as it needs everything; equal ones share fairly. `deadline_s` seconds after it was submitted a request

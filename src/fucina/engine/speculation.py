@@ -1,4 +1,4 @@
-"""What all sequences of one model share of speculation, and what makes a new sequence's."""
+"""What sequences of one model share of speculation, and what makes a new sequence's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from fucina.decoding.speculation.suffix_automaton import SuffixAutomaton
 from fucina.engine.pass_costs import PassCosts
 from fucina.engine.speculator import Speculator
 
+#: Salts of which is kept what they taught, those used last: each takes up to 32 bytes a vocabulary entry, and 3 MB.
+MOST_SALTS = 16
+
 
 class Drafting(NamedTuple):
     """One sequence's sources of drafts, and the gate and checks around them."""
@@ -23,13 +26,26 @@ class Drafting(NamedTuple):
     speculator: Speculator
 
 
+class Learned:
+    """What the requests of one salt have taught: tokens thought likely, texts, and how often drafts were right."""
+
+    def __init__(self, vocab: int, *, remember: bool) -> None:
+        self.recycling = Recycling(vocab)
+        self.history = History() if remember else None
+        self.acceptance = Acceptance()
+        self.gates = GateMemory()
+
+
 class Speculation:
-    """One model's: its prices on this machine, the tokens it thought likely, how often each kind of draft was right."""
+    """One model's: its prices on this machine, and what requests have taught, of each salt for itself.
+
+    What requests of one salt said makes drafts, by which time can tell of it, for those of the same salt only.
+    """
 
     def __init__(self, vocab: int, pass_costs: PassCosts, options: SpeculationOptions | None = None) -> None:
         self._options = options or SpeculationOptions()
         self._vocab, self._pass_costs = vocab, pass_costs
-        self.forget()
+        self._learned: dict[str, Learned] = {}  # by salt, the one used last at the end
         self._costs: StepCosts | None = None
 
     @property
@@ -46,15 +62,20 @@ class Speculation:
 
     def forget(self) -> None:
         """Begin anew, for the sequences to come; the prices stay."""
-        self._recycling = Recycling(self._vocab)
-        self._history = History() if self._options.remember else None
-        self._acceptance = Acceptance()
-        self._gates = GateMemory()
+        self._learned.clear()
 
-    def drafting(self) -> Drafting:
-        """What one more sequence needs."""
-        cascade = Cascade(self._recycling, self._acceptance, SuffixAutomaton, self._options.min_draft)
-        if self._history is not None:
-            for index in self._history.indexes():
+    def drafting(self, salt: str = "") -> Drafting:
+        """What one more sequence of this salt needs."""
+        learned = self._learned_of(salt)
+        cascade = Cascade(learned.recycling, learned.acceptance, SuffixAutomaton, self._options.min_draft)
+        if learned.history is not None:
+            for index in learned.history.indexes():
                 cascade.share_history(index)
-        return Drafting(cascade, Speculator(cascade, self.costs, self._options, self._history, self._gates))
+        return Drafting(cascade, Speculator(cascade, self.costs, self._options, learned.history, learned.gates))
+
+    def _learned_of(self, salt: str) -> Learned:
+        learned = self._learned.pop(salt, None) or Learned(self._vocab, remember=self._options.remember)
+        self._learned[salt] = learned
+        if len(self._learned) > MOST_SALTS:
+            del self._learned[next(iter(self._learned))]
+        return learned

@@ -8,7 +8,7 @@ import re
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from fucina.server.failures import ApiError, as_api_error
+from fucina.server.failures import ApiError, invalid
 
 # Bodies from so many bytes on are checked beside the event loop.
 _LARGE = 1 << 16
@@ -40,4 +40,4 @@ def _checked(body: type[BaseModel], data: bytes) -> BaseModel:
     try:
         return body.model_validate_json(data)
     except ValidationError as error:
-        raise as_api_error(error) from None  # what it holds of the body is let go here
+        raise invalid(error, body) from None  # what it holds of the body is let go here

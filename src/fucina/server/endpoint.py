@@ -36,7 +36,7 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with its body read and checked. `tenant` is who asks: nothing cached is shared with other tenants."""
+    """A request with its body read and checked. `tenant` is who asks: he shares nothing cached with others."""
 
     state: ServerState
     request: Request
@@ -44,7 +44,7 @@ class Call:
     tenant: str
 
     def salt(self, own: str | None) -> str:
-        """Whom an answer may share cached tokens with: the same tenant, who may tell his own clients apart."""
+        """Whom an answer may share what is kept with: the same tenant, who may tell his own clients apart."""
         return f"{self.tenant}/{own}" if self.tenant or own else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextvars import ContextVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from fucina.errors import (
     CapacityError,
@@ -17,6 +17,7 @@ from fucina.errors import (
     FucinaError,
     TemplateError,
 )
+from fucina.server.places import joined, place
 
 _LOG = logging.getLogger("fucina.server")
 
@@ -46,8 +47,6 @@ def as_api_error(error: BaseException) -> ApiError:
     """What HTTP says of a failure. What nobody foresaw is told as such, and logged."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, ValidationError):
-        return invalid(error)
     if isinstance(error, ContextFull):
         return ApiError(400, str(error), code="context_length_exceeded", param="messages")
     if isinstance(error, ConfigError):
@@ -70,13 +69,13 @@ def as_api_error(error: BaseException) -> ApiError:
     return ApiError(500, "this is a bug in the server: its log has the details", code="internal_error")
 
 
-def invalid(error: ValidationError) -> ApiError:
+def invalid(error: ValidationError, body: type[BaseModel]) -> ApiError:
     """The first thing that is wrong with a body."""
     if error.error_count() > _MOST_ERRORS:
         return ApiError(400, f"{error.error_count()} things are wrong with the body", code="invalid_value")
     first = error.errors(include_url=False, include_input=False)[0]
-    param = field_path(first["loc"]) or None
     kind = first["type"]
+    param = place(body, first["loc"], ends_in_field=kind in ("extra_forbidden", "missing")) or None
     if kind == "json_invalid":
         return ApiError(400, f"the body is no JSON: {first['msg']}", code="invalid_json")
     if kind == "extra_forbidden":
@@ -84,18 +83,8 @@ def invalid(error: ValidationError) -> ApiError:
             400, f"there is no field '{param}': it is none that this server knows", code="unknown_field", param=param
         )
     if kind == "unsupported":
+        param = joined(param or "", first["ctx"]["field"])
         return ApiError(501, f"{param}: {first['msg']}", code="unsupported", param=param)
     if kind == "missing":
         return ApiError(400, f"the field '{param}' is missing", code="missing_field", param=param)
     return ApiError(400, f"{param or 'the body'}: {first['msg']}", code="invalid_value", param=param)
-
-
-def field_path(loc: tuple[int | str, ...]) -> str:
-    """A place in a body as OpenAI writes it: messages[0].content."""
-    path = ""
-    for step in loc:
-        if isinstance(step, int):
-            path += f"[{step}]"
-        elif step.isidentifier():
-            path += f".{step}" if path else step
-    return path

@@ -2,7 +2,7 @@
 
 It listens at once and says 503 until the model is there, so that whoever watches it sees it come. When it is told to
 end it takes nothing new, lets answers finish for a while, cuts off what is left with an error, and closes the model,
-which stores what it keeps on disk.
+which stores what it keeps on disk. A model that is still being loaded is not waited for.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from math import ceil
+from threading import Thread
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -35,43 +37,73 @@ _FAREWELL_S = 5
 _INTERRUPTED = 130
 
 
-def serve(options: ServerOptions, load: Callable[[], Loaded], announce: Callable[[Loaded, str], None]) -> None:
+def serve(
+    options: ServerOptions,
+    load: Callable[[], Loaded],
+    announce: Callable[[Loaded, str], None],
+    leave: Callable[[int], None] = os._exit,
+) -> None:
     """Serve until SIGINT or SIGTERM. `announce` is told the address once answers can be had.
 
-    A second SIGINT ends the process at once: nothing on the disk needs a farewell.
+    While the model is being loaded, and at a second SIGINT, `leave` ends the process at once with an exit code:
+    threads that compute wait for nobody, and nothing on the disk needs a farewell.
     Raises what `load` raises, and ConfigError where the address cannot be had.
     """
     listeners = listen(options.host, options.port)
     state = ServerState(options)
-    server = _Server(state, listeners)
+    server = _Server(state, listeners, leave)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        loading = asyncio.ensure_future(asyncio.to_thread(load))
-        loading.add_done_callback(lambda done: server.loaded(done, announce))
+        loading = _Loading(load)
+        loading.outcome.add_done_callback(lambda done: server.loaded(done, announce))
         try:
             yield
         finally:
-            await _close(state, loading)
+            await _close(state, loading, leave)
 
     server.run_app(lifespan)
     if state.failure is not None:
         raise state.failure
 
 
-async def _close(state: ServerState, loading: asyncio.Future[Loaded]) -> None:
-    """Close what there is, also if it came only now."""
-    await asyncio.wait((loading,))
+async def _close(state: ServerState, loading: _Loading, leave: Callable[[int], None]) -> None:
+    """Close what there is. A model that is still being loaded ends with the process."""
+    if not loading.outcome.done():
+        _LOG.info("ended")
+        leave(0)  # a thread that reads and repacks weights cannot be told to stop
     if state.loaded is not None:
         await asyncio.to_thread(state.loaded.service.close)
         await asyncio.to_thread(state.loaded.model.close)
 
 
+class _Loading:
+    """A model on its way, in a thread that neither the event loop nor Python waits for in the end."""
+
+    def __init__(self, load: Callable[[], Loaded]) -> None:
+        """Begin."""
+        self._load, self._loop = load, asyncio.get_running_loop()
+        self.outcome: asyncio.Future[Loaded] = self._loop.create_future()
+        Thread(target=self._run, name="loading", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            loaded = self._load()
+        except BaseException as error:
+            self._tell(self.outcome.set_exception, error)
+        else:
+            self._tell(self.outcome.set_result, loaded)
+
+    def _tell(self, tell: Callable[[Any], None], what: object) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and with it whoever would hear of it
+            self._loop.call_soon_threadsafe(tell, what)
+
+
 class _Server(uvicorn.Server):
     """uvicorn, which also tells the state that the end is near."""
 
-    def __init__(self, state: ServerState, listeners: list[socket.socket]) -> None:
-        self._state, self._listeners = state, listeners
+    def __init__(self, state: ServerState, listeners: list[socket.socket], leave: Callable[[int], None]) -> None:
+        self._state, self._listeners, self._leave = state, listeners, leave
         self._address = address_of(listeners[0])
 
     def run_app(self, lifespan: Callable[[Starlette], object]) -> None:
@@ -97,7 +129,7 @@ class _Server(uvicorn.Server):
         """
         del frame
         if self._state.draining and sig == signal.SIGINT:
-            os._exit(_INTERRUPTED)  # a pass that computes waits for nobody
+            self._leave(_INTERRUPTED)
         self._state.draining = True
         self.should_exit = True
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fucina.engine.wording import Message
-from fucina.server.failures import ApiError
 from fucina.server.tools.definition import Tool, ToolChoice, ToolUse
 from fucina.server.wire.chat import (
     AssistantMessage,
@@ -21,13 +20,13 @@ from fucina.server.wire.chat import (
 
 
 def chat_messages(messages: Sequence[ChatMessage]) -> list[Message]:
-    """The messages, with nothing in them but roles, texts and calls. Raises ApiError for what is no text."""
-    return [_message(message, i) for i, message in enumerate(messages)]
+    """The messages, with nothing in them but roles, texts and calls."""
+    return [_message(message) for message in messages]
 
 
-def _message(message: ChatMessage, i: int) -> dict[str, object]:
+def _message(message: ChatMessage) -> dict[str, object]:
     role = "system" if message.role == "developer" else message.role
-    written: dict[str, object] = {"role": role, "content": _text(message.content, i)}
+    written: dict[str, object] = {"role": role, "content": _text(message.content)}
     if message.name is not None:
         written["name"] = message.name
     if isinstance(message, ToolMessage):
@@ -46,16 +45,17 @@ def _message(message: ChatMessage, i: int) -> dict[str, object]:
     return written
 
 
-def _text(content: str | Sequence[TextPart | RefusalPart | OtherPart] | None, i: int) -> str:
+def _text(content: str | Sequence[TextPart | RefusalPart | OtherPart] | None) -> str:
     """Content as one text; its parts are lines of it."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
-    for j, part in enumerate(content):
-        if isinstance(part, OtherPart):
-            where = f"messages[{i}].content[{j}]"
-            raise ApiError(501, f"{where}: models here read text, no '{part.type}'", code="unsupported", param=where)
-        texts.append(part.refusal if isinstance(part, RefusalPart) else part.text)
+    for part in content:
+        match part:
+            case TextPart():
+                texts.append(part.text)
+            case RefusalPart():
+                texts.append(part.refusal)
     return "\n".join(texts)
 
 

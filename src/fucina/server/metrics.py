@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from fucina.engine.counters import Counters
 from fucina.engine.model import Model
+from fucina.storage.experts.stats import ExpertsLeftOut, ExpertStats
 
 #: What `/metrics` answers with.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -33,6 +34,12 @@ _ENGINE_COUNTERS = {
     "mask_wait_s": "Seconds that steps waited for masks.",
 }
 
+#: What keys and values take, in blocks of 64 tokens.
+_KV_GAUGES = {
+    "blocks": "Blocks of 64 tokens' keys and values that there is room for.",
+    "free_blocks": "Of these, blocks that can be taken at once, those included that are only kept.",
+    "kept_blocks": "Blocks kept for prompts to come, in use or not.",
+}
 
 #: What reading experts on demand counts.
 _EXPERT_COUNTERS = {
@@ -92,6 +99,10 @@ class Metrics:
         """Tell of the model's counters too."""
         self._registry.register(_EngineCollector(model))
 
+    def families(self) -> Iterable[Metric]:
+        """All of it, as objects."""
+        return self._registry.collect()
+
     def text(self) -> bytes:
         """All of it, in Prometheus' text format."""
         return generate_latest(self._registry)
@@ -109,23 +120,29 @@ class _EngineCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The counters as they are now."""
-        counters: Counters = self._model.counters
-        for name, text in _ENGINE_COUNTERS.items():
-            metric = CounterMetricFamily(f"fucina_{name}", text)
-            metric.add_metric([], getattr(counters, name))
-            yield metric
-        if (experts := self._model.experts) is not None:
-            for name, text in _EXPERT_COUNTERS.items():
-                metric = CounterMetricFamily(f"fucina_expert_{name}", text)
-                metric.add_metric([], getattr(experts, name))
-                yield metric
-            for name, text in _EXPERT_GAUGES.items():
-                yield GaugeMetricFamily(f"fucina_expert_{name}", text, getattr(experts, name))
-        if (lossy := self._model.experts_left_out) is not None:
-            yield GaugeMetricFamily("fucina_lossy_expert_top_p", "LOSSY: --moe-expert-top-p.", lossy.top_p)
-            yield CounterMetricFamily("fucina_lossy_expert_used", "Chosen experts that were computed.", lossy.used)
-            yield CounterMetricFamily("fucina_lossy_expert_left_out", "Chosen experts left out.", lossy.left_out)
-        finished = CounterMetricFamily("fucina_finished", "Answers by how they ended.", labels=["reason"])
-        for reason, n in counters.finished.items():
-            finished.add_metric([reason], n)
-        yield finished
+        model = self._model
+        yield from engine_metrics(model.counters, model.experts, model.experts_left_out)
+
+
+def engine_metrics(counters: Counters, experts: ExpertStats | None, lossy: ExpertsLeftOut | None) -> Iterator[Metric]:
+    """What Prometheus is told of an engine."""
+    yield from _counted("fucina", _ENGINE_COUNTERS, counters)
+    for name, text in _KV_GAUGES.items():
+        yield GaugeMetricFamily(f"fucina_kv_{name}", text, getattr(counters.kv, name))
+    if experts is not None:
+        yield from _counted("fucina_expert", _EXPERT_COUNTERS, experts)
+        for name, text in _EXPERT_GAUGES.items():
+            yield GaugeMetricFamily(f"fucina_expert_{name}", text, getattr(experts, name))
+    if lossy is not None:
+        yield GaugeMetricFamily("fucina_lossy_expert_top_p", "LOSSY: --moe-expert-top-p.", lossy.top_p)
+        yield CounterMetricFamily("fucina_lossy_expert_used", "Chosen experts that were computed.", lossy.used)
+        yield CounterMetricFamily("fucina_lossy_expert_left_out", "Chosen experts left out.", lossy.left_out)
+    finished = CounterMetricFamily("fucina_finished", "Answers by how they ended.", labels=["reason"])
+    for reason, n in counters.finished.items():
+        finished.add_metric([reason], n)
+    yield finished
+
+
+def _counted(prefix: str, texts: Mapping[str, str], numbers: object) -> Iterator[Metric]:
+    for name, text in texts.items():
+        yield CounterMetricFamily(f"{prefix}_{name}", text, getattr(numbers, name))

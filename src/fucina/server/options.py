@@ -13,7 +13,8 @@ class ServerOptions:
     """How to serve a model.
 
     host, port       where to listen; port 0 takes a free one.
-    api_keys         whoever sends one of them may ask; none: whoever reaches the port. Each key has a cache of its own.
+    api_keys         whoever sends one of them may ask; none: whoever reaches the port. Each key has a cache of its own,
+                     and drafts that its own requests taught.
     origins          web pages of these origins may ask (CORS); "*" for all.
     hosts            names under which the server may be asked, besides its own address; "*" for all.
     queue            requests that may wait besides those that run; more are told to come back later.

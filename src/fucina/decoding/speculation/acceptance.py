@@ -25,7 +25,7 @@ _N_BUCKETS = len(_OF_A_MATCH)
 
 
 class Acceptance:
-    """Estimates the probability that one more token of a draft is right. One per model: it outlives a conversation.
+    """Estimates the probability that one more token of a draft is right. It outlives a conversation.
 
     Drafts are told apart by kind and by match length: 2, 3-4, 5-8, 9-16, 17 and more.
     """

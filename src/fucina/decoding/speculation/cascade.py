@@ -66,8 +66,8 @@ class Cascade:
 
     The longest match wins. Between equal ones it is the conversation, where the latest version of a text is, and then
     the reference that was added first; the history comes last. Where nothing matches, the recycled candidates are
-    followed. A source whose drafts are mostly wrong is muted for a while. Recycling and acceptance belong to the model
-    and outlive a cascade.
+    followed. A source whose drafts are mostly wrong is muted for a while. Recycling and acceptance are shared with
+    others and outlive a cascade.
 
     `accounting_min_draft`: shorter drafts are not counted, as the engine never tries them.
     """

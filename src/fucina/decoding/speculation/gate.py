@@ -27,7 +27,7 @@ _FADE = 0.9
 
 
 class GateMemory:
-    """What the latest verifies of all gates of one model gave and cost: a new gate begins with their mean.
+    """What the latest verifies of all gates that share it gave and cost: a new gate begins with their mean.
 
     It counts as one verify. After many losses a gate so begins with a small budget, and two verifies of its own may
     close it; one gain outweighs it. After many gains the first guesses that are wrong do not close it.

@@ -27,7 +27,8 @@ class SpeculationOptions:
     which it closes. `probe_margin`: how much more it takes to open again. `reprobe_after`, `reprobe_max`: plain steps
     until the first probe, and at most, as every failed probe doubles them. `probe_steps`: verifies of a probe.
     `adapt_budget`: draft less while drafts are wrong. `remember`: what was said in sequences that have ended is drafted
-    in those to come; without it nothing passes from one request to another but counts and single tokens.
+    in those to come; without it nothing passes from one request to another of its salt but counts and single
+    tokens.
     """
 
     max_draft: int = 16

@@ -14,7 +14,7 @@ _ROW_BYTES = 4 * N_CANDIDATES
 
 
 class Recycling:
-    """For every token of a vocabulary, the tokens last seen to follow it, best first. One per model, for all sequences.
+    """For every token of a vocabulary, the tokens last seen to follow it, best first. One for many sequences.
 
     The candidates are a (vocab, 8) u32 matrix holding id + 1, 0 where nothing is known: it starts as untouched zero
     pages, which cost neither time nor memory until a row of theirs is written. It is read through a `memoryview`,

@@ -6,10 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fucina.server.wire.contents import OTHERS, WORDS, Text, TextOr, Unsupported, by_type, tagged
 from fucina.server.wire.fields import BOOKKEEPING, Count, WirePart, WireRequest, refused
 from fucina.server.wire.sampling import FormFields, SamplingFields, Schema
-
-Text = Annotated[str, Field(max_length=1 << 24)]
 
 
 class TextPart(WirePart):
@@ -28,13 +27,16 @@ class RefusalPart(WirePart):
     refusal: Text
 
 
-class OtherPart(WirePart):
-    """What is no text: refused, with a name for it."""
+class OtherPart(Unsupported):
+    """What is no text."""
 
     type: Literal["image_url", "input_audio", "file"]
-    image_url: Any = None
-    input_audio: Any = None
-    file: Any = None
+
+
+UserPart = Annotated[Annotated[TextPart, tagged("text")] | Annotated[OtherPart, OTHERS], by_type("text")]
+AssistantPart = Annotated[
+    Annotated[TextPart, tagged("text")] | Annotated[RefusalPart, tagged("refusal")], by_type("text", "refusal")
+]
 
 
 class FunctionCall(WirePart):
@@ -57,7 +59,7 @@ class SystemMessage(WirePart):
     """What holds for the whole conversation."""
 
     role: Literal["system", "developer"]
-    content: Text | list[TextPart]
+    content: TextOr[TextPart]
     name: str | None = None
 
 
@@ -65,7 +67,7 @@ class UserMessage(WirePart):
     """What the user says."""
 
     role: Literal["user"]
-    content: Text | list[TextPart | OtherPart]
+    content: TextOr[UserPart]
     name: str | None = None
 
 
@@ -73,7 +75,7 @@ class AssistantMessage(WirePart):
     """What the model said."""
 
     role: Literal["assistant"]
-    content: Text | list[TextPart | RefusalPart] | None = None
+    content: TextOr[AssistantPart] | None = None
     refusal: Text | None = None
     name: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=128)] | None = None
@@ -88,7 +90,7 @@ class ToolMessage(WirePart):
     """What a tool gave back."""
 
     role: Literal["tool"]
-    content: Text | list[TextPart]
+    content: TextOr[TextPart]
     tool_call_id: Annotated[str, Field(max_length=256)]
     name: str | None = None
 
@@ -128,6 +130,12 @@ class NamedChoice(WirePart):
     function: FunctionName
 
 
+ToolChoiceField = Annotated[
+    Annotated[Literal["none", "auto", "required"], WORDS] | Annotated[NamedChoice, tagged("function")],
+    by_type("function", has_words=True),
+]
+
+
 class StreamOptions(WirePart):
     """What a stream holds besides the answer."""
 
@@ -139,7 +147,7 @@ class Prediction(WirePart):
     """Text that the answer is likely to repeat: drafts are taken from it."""
 
     type: Literal["content"]
-    content: Text | list[TextPart]
+    content: TextOr[TextPart]
 
 
 class Switches(WirePart):
@@ -164,7 +172,7 @@ class ChatRequest(SamplingFields, FormFields, WireRequest):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     tools: Annotated[list[ToolDefinition], Field(max_length=128)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     chat_template_kwargs: Annotated[Switches | None, Field(description="What the model's template can be told.")] = None

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fucina.engine.options import Prompt
-from fucina.server.wire.chat import References, StreamOptions, Text
+from fucina.server.wire.chat import References, StreamOptions
+from fucina.server.wire.contents import Text
 from fucina.server.wire.fields import BOOKKEEPING, Count, WireReply, WireRequest, refused
 from fucina.server.wire.sampling import FormFields, SamplingFields, TokenId
 from fucina.server.wire.usage import UsageReply

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Self, TypeVar
 
 from pydantic import ConfigDict, Discriminator, Field, GetJsonSchemaHandler, Tag, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema
 
-from fucina.server.wire.fields import WirePart
+from fucina.server.wire.fields import WirePart, unsupported
 
 Text = Annotated[str, Field(max_length=1 << 24)]
 Part = TypeVar("Part")
@@ -46,7 +46,9 @@ def by_type(*known: str, default: str = "", has_words: bool = False) -> Discrimi
         kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
         return tags.get(kind or default, _OTHER) if isinstance(kind or default, str) else _OTHER
 
-    return Discriminator(tag_of)
+    return Discriminator(
+        tag_of, custom_error_type="unknown_type", custom_error_message="there is nothing of that type here"
+    )
 
 
 class Unsupported(WirePart):
@@ -59,8 +61,8 @@ class Unsupported(WirePart):
 
     @model_validator(mode="after")
     def _name(self) -> Self:
-        message = "'{type}' is not supported: {note}"
-        raise PydanticCustomError("unsupported", message, {"type": self.type, "note": self.note})
+        sent = self.model_extra or {}
+        raise unsupported(self.type, self.note, self.type if self.type in sent else "")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -12,9 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
-
-from fucina.server.failures import ApiError
+from pydantic_core import CoreSchema, PydanticCustomError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +39,13 @@ def refused(note: str, *neutral: object) -> Policy:
     return Policy("refused", note, (None, *neutral))
 
 
+def unsupported(what: str, note: str, field: str = "") -> PydanticCustomError:
+    """The refusal of a part by what it is, or of a field in it: of that the failure tells the place too."""
+    return PydanticCustomError(
+        "unsupported", "'{what}' is not supported: {note}", {"what": what, "note": note, "field": field}
+    )
+
+
 #: A field that changes no answer: accepted and left alone.
 BOOKKEEPING = Policy("bookkeeping", "changes no answer")
 
@@ -54,7 +59,8 @@ class WirePart(BaseModel):
     def _refuse(self) -> Self:
         for name, policy in _refusals(type(self)):
             if not policy.takes(getattr(self, name)):
-                raise ApiError(501, f"'{name}' is not supported: {policy.note}", code="unsupported", param=name)
+                sent = type(self).model_fields[name].alias or name
+                raise unsupported(sent, policy.note, sent)
         return self
 
 

@@ -213,7 +213,9 @@ class MessagesRequest(TurnsRequest):
     top_p: Probability | None = None
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1, description="0 and -1 keep all.")] | None = None
     seed: Annotated[Seed | None, Field(description="The same seed gives the same answer, whatever else runs.")] = None
-    cache_salt: Annotated[Salt | None, Field(description="Who has the same may share what is cached.")] = None
+    cache_salt: Annotated[Salt | None, Field(description="Who has the same may share what is cached and learned.")] = (
+        None
+    )
     metadata: Annotated[Any, BOOKKEEPING] = None
     service_tier: Annotated[str | None, BOOKKEEPING] = None
     inference_geo: Annotated[str | None, BOOKKEEPING] = None

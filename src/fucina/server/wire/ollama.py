@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from fucina.server.wire.chat import Text, ToolDefinition
+from fucina.server.wire.chat import ToolDefinition
+from fucina.server.wire.contents import Text
 from fucina.server.wire.fields import BOOKKEEPING, Penalty, Share, Strength, Temperature, WirePart, WireRequest, refused
 from fucina.server.wire.sampling import Schema, StopText, Window
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from fucina.server.wire.contents import OTHERS, WORDS, Text, TextOr, Unsupported, by_type, tagged
-from fucina.server.wire.fields import BOOKKEEPING, Count, WirePart, WireRequest, refused
+from fucina.server.wire.fields import BOOKKEEPING, Count, WirePart, WireRequest, refused, unsupported
 from fucina.server.wire.response_items import Item
 from fucina.server.wire.sampling import AnyJsonFormat, SamplingFields, Schema, TextFormat
 
@@ -136,9 +136,7 @@ _NOTHING_OF = (  # what only tools and images have, of which there are none: not
 
 def _includable(wanted: str) -> str:
     if wanted == _ENCRYPTED:
-        raise PydanticCustomError(
-            "unsupported", "'{what}' is not supported: thoughts are told openly", {"what": wanted}
-        )
+        raise unsupported(wanted, "thoughts are told openly")
     if wanted != _LOGPROBS and wanted not in _NOTHING_OF:
         raise PydanticCustomError("include", "there is no such thing to include")
     return wanted

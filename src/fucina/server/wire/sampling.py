@@ -43,7 +43,9 @@ class SamplingFields(BaseModel):
     min_tokens: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
     ignore_eos: bool | None = None
-    cache_salt: Annotated[Salt | None, Field(description="Who has the same may share what is cached.")] = None
+    cache_salt: Annotated[Salt | None, Field(description="Who has the same may share what is cached and learned.")] = (
+        None
+    )
 
     def params(self, defaults: SamplingParams, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
         """What the engine is told, with the server's defaults for what is not said. Raises ConfigError."""

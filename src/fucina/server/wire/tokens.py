@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from fucina.server.wire.chat import ChatMessage, Switches, Text, ToolDefinition
+from fucina.server.wire.chat import ChatMessage, Switches, ToolDefinition
+from fucina.server.wire.contents import Text
 from fucina.server.wire.fields import BOOKKEEPING, WireReply, WireRequest, refused
 from fucina.server.wire.sampling import TokenId
 
