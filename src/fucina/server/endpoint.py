@@ -36,7 +36,7 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with its body read and checked. `tenant` is who asks: he shares nothing cached with others."""
+    """A request with its body read and checked. `tenant` is who asks: nothing kept is shared with other tenants."""
 
     state: ServerState
     request: Request
