@@ -222,6 +222,7 @@ def test_closing() -> None:
     engine.close()
     engine.close()
     assert [event.reason for event in engine.drain() if isinstance(event, FinishEvent)] == ["cancelled"]
+    assert engine.counters.requests == 1 and engine.counters.kv == (0, 0, 0)
     for call in (engine.step, lambda: engine.submit(Request(prompt_ids=[1]))):
         with pytest.raises(Closed):
             call()

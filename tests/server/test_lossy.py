@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from types import SimpleNamespace
 
-import httpx
+import httpx2
 
 from fucina.storage.experts.stats import ExpertsLeftOut, ExpertStats
 from fucina.testing.hostile_http import MODEL
@@ -16,7 +16,7 @@ def test_where_experts_are_left_out_the_model_says_so(served: Callable[..., obje
     server = served(lambda _: 65)
     model = server.state.loaded.model
     asked = {"model": MODEL, "prompt": "a", "max_tokens": 1}
-    with httpx.Client(base_url=server.address) as client:
+    with httpx2.Client(base_url=server.address) as client:
         assert "lossy" not in client.get("/v1/models").json()["data"][0]
         exact = client.post("/v1/completions", json=asked).json()["system_fingerprint"]
         assert "lossy" not in client.get("/metrics").text
@@ -55,7 +55,7 @@ def test_what_reading_experts_did_is_in_the_metrics(served: Callable[..., object
         foreseeable=14,
     )
     server.state.loaded.model._experts = SimpleNamespace(stats=lambda: stats, close=lambda: None)
-    lines = httpx.get(f"{server.address}/metrics").text.splitlines()
+    lines = httpx2.get(f"{server.address}/metrics").text.splitlines()
     for name, value in asdict(stats).items():
         gauge = name in ("experts", "slots", "pinned", "memory_bytes")
         assert f"fucina_expert_{name}{'' if gauge else '_total'} {float(value)}" in lines

@@ -115,9 +115,11 @@ class Engine:
 
     @property
     def counters(self) -> Counters:
-        """A copy of the counters, with what blocks are used for now."""
-        pool = self._model.kv_pool
-        kv = KvUse(pool.capacity, pool.n_free, self._prefixes.n_blocks)
+        """A copy of the counters, with what blocks are used for now; a closed engine has none."""
+        kv = KvUse(0, 0, 0)
+        if not self._closed:
+            pool = self._model.kv_pool
+            kv = KvUse(pool.capacity, pool.n_free, self._prefixes.n_blocks)
         return replace(self._counters, finished=dict(self._counters.finished), kv=kv)
 
     def checked_prompt(self, ids: Iterable[int]) -> list[int]:
