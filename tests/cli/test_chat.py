@@ -73,6 +73,11 @@ def endless_path(tmp_path: Path) -> Path:
     return tiny_model(tmp_path / "endless.gguf", "llama", context_length=200_000)
 
 
+def heeds_interrupts() -> None:
+    """Undo what a shell does to what it starts in the background: such processes never hear of Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Program:
     """`fucina chat` as a process, at a terminal or between pipes."""
 
@@ -83,6 +88,7 @@ class Program:
             stdout=ends[1] if at_terminal else subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=heeds_interrupts,
         )
         assert self.process.stderr
         os.close(ends[1 if at_terminal else 0])
@@ -198,6 +204,7 @@ def test_interrupt_ends_run_with_its_code(endless_path: Path) -> None:
         [sys.executable, "-m", "fucina", "run", endless_path, "-p", "hello", "-n", "100000"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=heeds_interrupts,
     )
     assert process.stdout
     assert process.stdout.read(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx2
@@ -19,8 +19,9 @@ GREEDY: dict[str, Any] = {"model": "smollm2", "messages": QUESTION, "temperature
 
 
 @pytest.fixture
-def client(smollm2_server: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{smollm2_server}/v1", api_key="none", max_retries=0)
+def client(smollm2_server: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{smollm2_server}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 def post(address: str, body: dict[str, Any], **headers: str) -> httpx2.Response:

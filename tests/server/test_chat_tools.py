@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx2
@@ -37,8 +37,9 @@ NAMED = {"type": "function", "function": {"name": "get_weather"}}
 
 
 @pytest.fixture
-def client(smollm2_server: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{smollm2_server}/v1", api_key="none", max_retries=0)
+def client(smollm2_server: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{smollm2_server}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 def test_a_named_call_is_made_once_and_fits(client: openai.OpenAI) -> None:
@@ -129,13 +130,13 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</t
 def test_calls_that_a_model_writes_by_itself(
     serve: Callable[..., str], text: str, content: str | None, names: list[str], reason: str, stream: bool
 ) -> None:
-    client = openai.OpenAI(base_url=f"{serve(saying(text), context=4096)}/v1", api_key="none", max_retries=0)
-    options = {**ASKED, "model": "scripted"}
-    if stream:
-        with client.chat.completions.stream(**options) as events:
-            choice: Any = events.get_final_completion().choices[0]
-    else:
-        choice = client.chat.completions.create(**options).choices[0]
+    with openai.OpenAI(base_url=f"{serve(saying(text), context=4096)}/v1", api_key="none", max_retries=0) as client:
+        options = {**ASKED, "model": "scripted"}
+        if stream:
+            with client.chat.completions.stream(**options) as events:
+                choice: Any = events.get_final_completion().choices[0]
+        else:
+            choice = client.chat.completions.create(**options).choices[0]
     assert choice.finish_reason == reason
     assert (choice.message.content or "").strip() == (text if content is None else content)
     assert [call.function.name for call in choice.message.tool_calls or ()] == names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isclose
 from typing import Any
 
@@ -21,8 +21,9 @@ GREEDY: dict[str, Any] = {"model": "smollm2", "temperature": 0, "max_tokens": 12
 
 
 @pytest.fixture
-def client(smollm2_server: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{smollm2_server}/v1", api_key="none", max_retries=0)
+def client(smollm2_server: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{smollm2_server}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -22,8 +23,9 @@ GREEDY: dict[str, Any] = {"model": "smollm2", "messages": QUESTION, "max_tokens"
 
 
 @pytest.fixture
-def client(smollm2_server: str) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=smollm2_server, api_key="none", max_retries=0)
+def client(smollm2_server: str) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=smollm2_server, api_key="none", max_retries=0) as client:
+        yield client
 
 
 def post(address: str, body: dict[str, Any], path: str = "/v1/messages", **headers: str) -> httpx2.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -21,8 +22,9 @@ GREEDY: dict[str, Any] = {"model": "smollm2", "input": QUESTION, "temperature": 
 
 
 @pytest.fixture
-def client(smollm2_server: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{smollm2_server}/v1", api_key="none", max_retries=0)
+def client(smollm2_server: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{smollm2_server}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 def post(address: str, body: dict[str, Any]) -> httpx2.Response:
