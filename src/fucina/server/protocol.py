@@ -40,13 +40,14 @@ class _HeadBounds(_Base):
     """To be put before uvicorn's protocol."""
 
     _alarm: asyncio.TimerHandle | None = None
-    _n_head = 0
-    _awaits_head = True
+    #: Bytes of the head that is awaited, if one is, and how many were awaited so far.
+    _n_head, _awaits_head, _nth_head = 0, False, 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self._await_head()
+        self._set_alarm()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
@@ -54,18 +55,22 @@ class _HeadBounds(_Base):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, unless there are too many of a head."""
-        super().data_received(data)
-        if self._awaits_head:
-            self._n_head += len(data)
-            if self._n_head > MOST_HEAD:
-                self._refuse(b"431 Request Header Fields Too Large", b"the head of a request has 64 KiB at most")
+        """Take bytes, but never more of a head than it may have, however many come at once."""
+        while data and not self.transport.is_closing():
+            nth = self._nth_head
+            n_taken = MOST_HEAD - self._n_head if self._awaits_head else len(data)
+            taken, data = data[:n_taken], data[n_taken:]
+            super().data_received(taken)
+            if self._awaits_head and self._nth_head == nth:
+                self._n_head += len(taken)
+                if self._n_head == MOST_HEAD:
+                    self._refuse(b"431 Request Header Fields Too Large", b"the head of a request has 64 KiB at most")
 
     def on_message_begin(self) -> None:
         """Begin to wait for the end of a further request's head."""
         super().on_message_begin()
-        if not self._awaits_head:
-            self._await_head()
+        if self._alarm is None:
+            self._set_alarm()
 
     def on_headers_complete(self) -> None:
         """The head has ended."""
@@ -73,9 +78,16 @@ class _HeadBounds(_Base):
         self._stop_alarm()
         super().on_headers_complete()
 
+    def on_message_complete(self) -> None:
+        """What comes next is a head."""
+        super().on_message_complete()
+        self._await_head()
+
     def _await_head(self) -> None:
-        self._awaits_head, self._n_head = True, 0
-        self._stop_alarm()
+        self._n_head, self._awaits_head = 0, True
+        self._nth_head += 1
+
+    def _set_alarm(self) -> None:
         self._alarm = self.loop.call_later(HEAD_S, self._give_up)
 
     def _stop_alarm(self) -> None:
