@@ -248,6 +248,19 @@ def test_looking_ahead_changes_no_bit(path: Path, resident: NDArray[np.float32],
     assert stats.hints_useful <= stats.hinted
 
 
+@pytest.mark.parametrize("options", [LEAST, SOME], ids=["one expert a layer", "some"])
+def test_what_the_page_cache_does_not_have_changes_no_bit(
+    path: Path, resident: NDArray[np.float32], options: StreamOptions
+) -> None:
+    model = load(path, options)
+    for chunk in (1, 64, 9):
+        for start in range(0, len(IDS), 35):  # some of it comes from the disk, some was read for the pass before
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert np.array_equal(logits(model, IDS[: start + 35], chunk), resident[: start + 35]), chunk
+
+
 def test_reading_past_the_page_cache_changes_no_bit(path: Path, resident: NDArray[np.float32]) -> None:
     model = load(path, StreamOptions(cache_bytes=SOME.cache_bytes, direct=True, learn=False))
     assert np.array_equal(logits(model, IDS, 9), resident)

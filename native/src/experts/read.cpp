@@ -1,5 +1,6 @@
 #include "experts/read.h"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,6 +37,20 @@ const std::uint8_t* read_range(const ReadFile& file, std::uint64_t offset, std::
   const std::size_t whole = (before + n_bytes + kReadGrain - 1) / kReadGrain * kReadGrain;
   read_between(file, offset - before, before + n_bytes, whole, room);
   return room + before;
+}
+
+bool is_cached(const ReadFile& file, std::uint64_t offset, std::size_t n_bytes) {
+#ifdef RWF_NOWAIT
+  const auto is_there = [&](std::uint64_t at) {
+    std::uint8_t byte;
+    const iovec room{&byte, 1};
+    return preadv2(file.descriptor, &room, 1, static_cast<off_t>(at), RWF_NOWAIT) == 1;
+  };
+  return !file.direct && n_bytes > 0 && is_there(offset) && is_there(offset + n_bytes - 1);
+#else
+  (void)file, (void)offset, (void)n_bytes;
+  return false;
+#endif
 }
 
 void read_exactly(const ReadFile& file, std::uint64_t offset, std::size_t n_bytes, std::uint8_t* out) {

@@ -33,6 +33,9 @@ constexpr std::size_t read_room(std::size_t n_bytes) {
 // kReadGrain and has read_room(n_bytes) bytes. Throws ReadFailed.
 const std::uint8_t* read_range(const ReadFile& file, std::uint64_t offset, std::size_t n_bytes, std::uint8_t* room);
 
+// Whether the page cache seems to have a range: a look at its ends. False where the system does not tell.
+bool is_cached(const ReadFile& file, std::uint64_t offset, std::size_t n_bytes);
+
 // Reads them straight to where they belong; the file must not be direct. Throws ReadFailed.
 void read_exactly(const ReadFile& file, std::uint64_t offset, std::size_t n_bytes, std::uint8_t* out);
 

@@ -34,7 +34,7 @@ const ExpertShape& ResidentExperts::shape(std::size_t layer) const { return laye
 
 void ResidentExperts::begin(std::size_t, std::span<const std::uint32_t> experts) { wanted_ = experts; }
 
-std::size_t ResidentExperts::take(std::size_t layer, std::span<ExpertView> views) {
+std::size_t ResidentExperts::take(std::size_t layer, std::span<ExpertView> views, Team::Job&) {
   const std::size_t count = std::min(wanted_.size(), views.size());
   for (std::size_t i = 0; i < count; i++) {
     const ResidentExpert& e = layers_[layer].experts[wanted_[i]];

@@ -22,7 +22,7 @@ class ResidentExperts final : public ExpertSource {
 
   const ExpertShape& shape(std::size_t layer) const override;
   void begin(std::size_t layer, std::span<const std::uint32_t> experts) override;
-  std::size_t take(std::size_t layer, std::span<ExpertView> views) override;
+  std::size_t take(std::size_t layer, std::span<ExpertView> views, Team::Job&) override;
   void give_back(std::size_t) override {}
   void end(std::size_t) noexcept override {}
 

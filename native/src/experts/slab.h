@@ -15,11 +15,20 @@ std::array<ExpertMatrix, 3> matrices(const ExpertShape& shape);  // gate, up, do
 // Bytes of a matrix in the file.
 std::size_t raw_bytes(const ExpertMatrix& m);
 
-// Bytes of a matrix in a slot, in tiles or in the rows of the file; the next one begins at a line of the cache.
+// Bytes that a matrix has in a slot; the next one begins at a line of the cache. With `tiles` they are room for its
+// tiles and for the rows of the file, whichever is more.
 std::size_t stored_bytes(const Kernels& kernels, bool tiles, const ExpertMatrix& m);
 
 // Puts a matrix as the file has it where the slot has its place.
 void store_matrix(const Kernels& kernels, bool tiles, const ExpertMatrix& m, const std::uint8_t* raw,
                   std::uint8_t* out);
+
+// Some rows of a matrix, that can be read and stored apart from the others.
+struct MatrixPart {
+  ExpertMatrix matrix;       // of these rows only
+  std::size_t raw_place;     // bytes of the matrix before it, in the file
+  std::size_t stored_place;  // and in the slot
+};
+MatrixPart part_of(const Kernels& kernels, bool tiles, const ExpertMatrix& m, int part, int parts);
 
 }  // namespace fucina

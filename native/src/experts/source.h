@@ -6,6 +6,7 @@
 #include <span>
 
 #include "formats/formats.h"
+#include "threads/team.h"
 
 namespace fucina {
 
@@ -49,8 +50,8 @@ class ExpertSource {
 
   // Waits until at least one announced expert that was not taken yet is in memory, then fills `views` from its front
   // with those that are, at most views.size() of them. Returns how many: at least 1, or 0 when all were taken. Throws
-  // what went wrong (a read that failed); the pass then ends.
-  virtual std::size_t take(std::size_t layer, std::span<ExpertView> views) = 0;
+  // what went wrong (a read that failed); the pass then ends. `job` is the pass's own: its threads may help.
+  virtual std::size_t take(std::size_t layer, std::span<ExpertView> views, Team::Job& job) = 0;
 
   // The last `take`'s experts are computed: their memory may be used for others.
   virtual void give_back(std::size_t layer) = 0;

@@ -52,7 +52,7 @@ void ExpertStore::need(Layer& layer, std::uint32_t expert) {
   slot.wanted = true;
   slot.age = clock_;
   if (slot.state != State::Reading) return;
-  if (slot.unread > 0) asked_.splice(asked_.end(), slot.queue == Queued::Ahead ? ahead_ : asked_, slot.node);
+  if (slot.unread > 0) asked_.splice(asked_.end(), queue_of(slot), slot.node);
   slot.queue = slot.unread > 0 ? Queued::Asked : slot.queue;
   count_busy(+1);
 }
@@ -67,7 +67,7 @@ void ExpertStore::read_missing(Layer& layer) {
     if (wanted.taken || layer.slot_of[wanted.expert] != kNone) continue;
     const std::uint32_t slot = victim(layer, layer.heat[wanted.expert]);
     if (slot == kNone) return;
-    start_reading(layer, slot, wanted.expert, asked_);
+    start_reading(layer, slot, wanted.expert, is_near(layer, wanted.expert) ? near_ : asked_);
     slots_[slot].wanted = true;
     slots_[slot].age = clock_;
     count_busy(+1);
@@ -110,13 +110,14 @@ std::uint32_t ExpertStore::oldest_spare() const {
   return best;
 }
 
-std::size_t ExpertStore::take(std::size_t layer, std::span<ExpertView> views) {
+std::size_t ExpertStore::take(std::size_t layer, std::span<ExpertView> views, Team::Job& job) {
   std::unique_lock lock(mutex_);
   Layer& l = layers_.at(layer);
   for (;;) {
     if (!pass_failure_.empty()) throw ReadFailed(pass_failure_);
     if (untaken_ == 0) return 0;
     read_missing(l);
+    read_near(lock, job);
     if (const std::size_t count = ready(l, views)) return count;
     const std::uint64_t before = steady_ns();
     done_.wait(lock);
@@ -140,7 +141,7 @@ std::size_t ExpertStore::ready(Layer& layer, std::span<ExpertView> views) {
 }
 
 ExpertView ExpertStore::view(const Layer& layer, const Slot& slot) const {
-  const auto at = [&](std::size_t matrix) { return MatrixView{slot.data + layer.place_in_slot[matrix], tiles_}; };
+  const auto at = [&](std::size_t matrix) { return MatrixView{slot.data + layer.place_in_slot[matrix], slot.tiles}; };
   return {slot.expert, at(0), at(1), at(2)};
 }
 
@@ -160,6 +161,10 @@ void ExpertStore::end(std::size_t layer) noexcept {
   count_busy(-pass_reads_);
   pass_.clear();
   untaken_ = 0;
+  if (near_.empty()) return;
+  for (const std::uint32_t s : near_) slots_[s].queue = Queued::Ahead;  // the pass failed before it read them
+  ahead_.splice(ahead_.end(), near_);
+  work_.notify_all();
 }
 
 void ExpertStore::hint(std::size_t layer, std::span<const std::uint32_t> experts) {

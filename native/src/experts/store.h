@@ -1,10 +1,13 @@
 // Routed experts that stay on disk: read when a pass needs them, kept while there is room.
 //
-// Memory is slots, a fixed number for each layer and some spare ones for all, taken once. A slot holds one expert, in
-// the tiles that kernels read. A pass asks for experts (source.h); those in slots come first, and are computed while
-// threads of the store read the others. An expert asked for more than some in its layer's slots takes the place of the
-// one asked for least; any other passes through a spare slot and drives out nothing. Pinned experts stay. A pass that
-// needs more experts than there are slots gets them in turns. None of it changes a bit of the result.
+// Memory is slots, a fixed number for each layer and some spare ones for all, taken once. A slot holds one expert: a
+// layer's in the tiles that kernels read, a spare one in the rows of the file, for packing them would cost more than
+// what passes through gains by it. A pass asks for experts (source.h); those in slots come first, and are computed
+// while threads of the store read the others; what the page cache has, the threads of the pass fetch themselves before
+// that, for the store's would only take their processors away. An expert asked for more than some in its layer's slots
+// takes the place of the one asked for least; any other passes through a spare slot and drives out nothing. Pinned
+// experts stay. A pass that needs more experts than there are slots gets them in turns. None of it changes a bit of the
+// result.
 #pragma once
 
 #include <array>
@@ -49,10 +52,10 @@ struct StoreCounters {
 
 class ExpertStore final : public ExpertSource {
  public:
-  // `tiles`: pack what is read into the tiles of `kernels`; otherwise slots hold the rows of the file. `spare_slots` of
-  // the largest layer's size come on top of the layers' own. Nothing is read before `fill` or a pass. The store closes
-  // the descriptors in the end; where it cannot be made, they stay the caller's. Throws std::invalid_argument,
-  // std::bad_alloc, std::system_error.
+  // `tiles`: pack what layers' slots get into the tiles of `kernels`; otherwise all have the rows of the file.
+  // `spare_slots` of the largest layer's size come on top of the layers' own. Nothing is read before `fill` or a pass.
+  // The store closes the descriptors in the end; where it cannot be made, they stay the caller's. Throws
+  // std::invalid_argument, std::bad_alloc, std::system_error.
   ExpertStore(const Kernels& kernels, bool tiles, std::vector<ReadFile> files, std::vector<StoredLayer> layers,
               int spare_slots, int io_threads);
   ~ExpertStore() override;
@@ -64,7 +67,7 @@ class ExpertStore final : public ExpertSource {
 
   const ExpertShape& shape(std::size_t layer) const override;
   void begin(std::size_t layer, std::span<const std::uint32_t> experts) override;
-  std::size_t take(std::size_t layer, std::span<ExpertView> views) override;
+  std::size_t take(std::size_t layer, std::span<ExpertView> views, Team::Job& job) override;
   void give_back(std::size_t layer) override;
   void end(std::size_t layer) noexcept override;
   void hint(std::size_t layer, std::span<const std::uint32_t> experts) override;
@@ -82,12 +85,14 @@ class ExpertStore final : public ExpertSource {
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr int kParts = 4;  // of a matrix that the pass's threads read: enough for fair shares
   enum class State { Empty, Reading, Ready };
-  enum class Queued { Asked, Ahead };
+  enum class Queued { Asked, Ahead, Near };
   using Queue = std::list<std::uint32_t>;  // of slots; its nodes are made once and change queues
 
   struct Slot {
     std::uint32_t layer, expert = kNone;  // whose expert it holds
+    bool tiles;                           // how: in tiles, or in the rows of the file
     State state = State::Empty;
     Queued queue = Queued::Ahead;  // where it is, while some matrix is unread
     bool pinned = false;
@@ -114,9 +119,12 @@ class ExpertStore final : public ExpertSource {
     std::uint32_t expert;
     bool taken;
   };
+  struct Spent {  // by one thread
+    std::uint64_t bytes = 0, read_ns = 0, pack_ns = 0;
+  };
 
   void make_slots(int spare_slots);
-  std::uint8_t* add_slots(std::uint32_t layer, int count, std::size_t each_bytes, std::uint8_t* at);
+  std::uint8_t* add_slots(std::uint32_t layer, int count, bool tiles, std::size_t each_bytes, std::uint8_t* at);
   void begin_filling();
   void fill_slots(Layer& layer);
   void stop() noexcept;
@@ -133,11 +141,15 @@ class ExpertStore final : public ExpertSource {
   std::uint32_t victim(const Layer& layer, std::uint32_t heat) const;
   std::uint32_t coldest(const Layer& layer) const;
   std::uint32_t oldest_spare() const;
+  Queue& queue_of(const Slot& slot);
   void start_reading(Layer& layer, std::uint32_t index, std::uint32_t expert, Queue& queue);
   std::size_t ready(Layer& layer, std::span<ExpertView> views);
   ExpertView view(const Layer& layer, const Slot& slot) const;
   void read_on();
-  void read_matrix(const Slot& slot, std::size_t matrix, const Buffer& room, StoreCounters& spent) const;
+  bool is_near(const Layer& layer, std::uint32_t expert) const;
+  void read_near(std::unique_lock<std::mutex>& lock, Team::Job& job);
+  void read_part(const Slot& slot, std::size_t matrix, int part, int parts, const Buffer& room, Spent& spent) const;
+  void count(const Spent& spent);
   void finish(Slot& slot);
   void count_busy(int change);
 
@@ -155,10 +167,14 @@ class ExpertStore final : public ExpertSource {
   mutable std::mutex mutex_;  // over everything below, and slots and layers
   mutable std::condition_variable work_, done_;
   Queue idle_, asked_, ahead_;  // slots without unread matrices; those a pass waits for; the others
+  Queue near_;                  // those a pass waits for whose bytes the page cache has: its own threads read them
   std::vector<Wanted> pass_;
   std::size_t untaken_ = 0;
   int pass_reads_ = 0;  // slots that the pass waits for
   std::string pass_failure_;
+  std::vector<std::uint32_t> now_;  // slots that the pass's threads are reading
+  std::vector<Buffer> rooms_;       // of each of these threads
+  std::vector<Spent> spent_;
   std::uint64_t clock_ = 0, busy_since_ = 0;
   StoreCounters counters_;
   bool stopping_ = false;

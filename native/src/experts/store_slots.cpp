@@ -107,18 +107,19 @@ void ExpertStore::make_slots(int spare_slots) {
     layer.heat = layer.what.heat;
     layer.heat.resize(n_experts);
     layer.first_slot = static_cast<std::uint32_t>(slots_.size());
-    at = add_slots(index, layer.what.slots, slot_bytes(kernels_, tiles_, layer.what.shape), at);
+    at = add_slots(index, layer.what.slots, tiles_, slot_bytes(kernels_, tiles_, layer.what.shape), at);
     layer.end_slot = static_cast<std::uint32_t>(slots_.size());
   }
   first_spare_ = static_cast<std::uint32_t>(slots_.size());
-  add_slots(0, spare_slots, largest_slot, at);
+  add_slots(0, spare_slots, false, largest_slot, at);
 }
 
 // Adds empty slots that lie from `at` on; where the next ones lie.
-std::uint8_t* ExpertStore::add_slots(std::uint32_t layer, int count, std::size_t each_bytes, std::uint8_t* at) {
+std::uint8_t* ExpertStore::add_slots(std::uint32_t layer, int count, bool tiles, std::size_t each_bytes,
+                                     std::uint8_t* at) {
   for (int i = 0; i < count; i++, at += each_bytes) {
     const auto index = static_cast<std::uint32_t>(slots_.size());
-    slots_.push_back(Slot{.layer = layer, .data = at, .node = idle_.insert(idle_.end(), index)});
+    slots_.push_back(Slot{.layer = layer, .tiles = tiles, .data = at, .node = idle_.insert(idle_.end(), index)});
   }
   return at;
 }

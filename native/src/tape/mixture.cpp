@@ -223,7 +223,7 @@ void MixtureOp::run(Team::Job& job, const Pass& pass) {
   {
     const Borrowed borrowed(*source_, layer_, wanted);
     const std::span<ExpertView> views(room_->views.data(), wanted.size());
-    while (const std::size_t count = source_->take(layer_, views)) {
+    while (const std::size_t count = source_->take(layer_, views, job)) {
       compute(job, views.first(count), rows == 1);
       source_->give_back(layer_);
     }

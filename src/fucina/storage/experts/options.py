@@ -14,7 +14,7 @@ class StreamOptions:
     learn         which experts are used is remembered beside the model, and decides what is pinned next time.
     pilot         asks the next layer's router ahead of time, and reads what it would choose first; None: where reading
                   goes past the page cache, so that the disk is what decoding waits for.
-    io_threads    that read; they sleep while the disk works.
+    io_threads    that read what the page cache does not have; they sleep while the disk works.
     direct        reads past the system's page cache, which only costs time where most of it is never used again; None:
                   where the experts are larger than the memory that is free.
     """

@@ -12,9 +12,9 @@ class ExpertStats:
 
     `slots` experts fit into `memory_bytes`, `pinned` of them are there to stay, of `experts` in all. Threads spent
     `read_s` reading and `pack_s` packing; passes had experts on their way for `busy_s`, and nothing to compute
-    meanwhile for `wait_s`. Of `hinted` experts read ahead `hints_useful` were needed; `hints_dropped` were not read. Of
-    `foreseeable` experts, which layers needed after somebody had looked ahead, `foreseen` had been expected, whether
-    they had to be read or not.
+    meanwhile for `wait_s`: they waited, or read themselves. Of `hinted` experts read ahead `hints_useful` were needed;
+    `hints_dropped` were not read. Of `foreseeable` experts, which layers needed after somebody had looked ahead,
+    `foreseen` had been expected, whether they had to be read or not.
     """
 
     experts: int
