@@ -258,8 +258,11 @@ FUCINA_INLINE void load_scales(const RawIQ4_XS* const* four, Words* scales, Word
 
 // Byte i of each of four columns goes to out[i * stride], side by side.
 FUCINA_INLINE void spread_bytes(Words words, int stride, std::uint8_t* out) {
+  // In two steps that every processor has: compilers make a loop over bytes of the one shuffle that they amount to.
   const auto halves_side_by_side = [](Octets o) __attribute__((always_inline)) {
-    return FUCINA_SHUFFLE(Octets, o, o, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    const Words w = std::bit_cast<Words>(o);
+    const auto last = std::bit_cast<Octets>(FUCINA_SHUFFLE(Words, w, w, 2, 3, 2, 3));
+    return FUCINA_SHUFFLE(Octets, o, last, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   };
   const auto sides = std::bit_cast<Words>(halves_side_by_side(halves_side_by_side(std::bit_cast<Octets>(words))));
   unroll<4>(FUCINA_EACH(i) { store_vector(out + i * stride, std::uint32_t{sides[i]}); });
