@@ -68,6 +68,9 @@ class Backend {
     kv_format_ = static_cast<KvFormat>(format);
   }
 
+  // For weights after this.
+  void use_small_pages() { weights_ = std::make_shared<Arena>(Pages::Small); }
+
   std::shared_ptr<PackedWeight> weight(const Bytes& raw, int format, int d_in, int d_out) const {
     const auto f = static_cast<Format>(format);
     require(raw.size() == raw_bytes(f, d_in, d_out), "a weight's bytes do not fit its shape");
@@ -334,6 +337,7 @@ void bind_ops(nb::module_& m) {
       .def_prop_ro("threads", &Backend::threads)
       .def("slab", &Backend::slab)
       .def("bind_pool", &Backend::bind_pool)
+      .def("use_small_pages", &Backend::use_small_pages)
       .def("weight", &Backend::weight)
       .def("embed", &Backend::embed)
       .def("angles", &Backend::angles)

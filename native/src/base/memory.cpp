@@ -8,13 +8,14 @@
 
 namespace fucina {
 
-Buffer::Buffer(std::size_t n_bytes) : size_(n_bytes) {
+Buffer::Buffer(std::size_t n_bytes, Pages pages) : size_(n_bytes) {
   if (n_bytes == 0) return;
   void* memory = mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
   constexpr std::size_t kHugeFrom = std::size_t{1} << 21;
-  if (n_bytes >= kHugeFrom) madvise(memory, n_bytes, MADV_HUGEPAGE);  // advice: failing is harmless
+  // advice: failing is harmless
+  if (n_bytes >= kHugeFrom) madvise(memory, n_bytes, pages == Pages::Huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 #endif
   data_ = static_cast<std::uint8_t*>(memory);
 }
@@ -35,7 +36,7 @@ Buffer::~Buffer() {
 std::uint8_t* Arena::take(std::size_t n_bytes) {
   constexpr std::size_t kChunk = std::size_t{1} << 26, kLine = 64;
   if (chunks_.empty() || chunks_.back().size() - used_ < n_bytes) {
-    chunks_.emplace_back(std::max(kChunk, n_bytes));
+    chunks_.emplace_back(std::max(kChunk, n_bytes), pages_);
     used_ = 0;
   }
   std::uint8_t* const taken = chunks_.back().data() + used_;

@@ -91,7 +91,9 @@ void ExpertStore::make_slots(int spare_slots) {
     n_bytes += static_cast<std::size_t>(layer.what.slots) * one;
     largest_slot = std::max(largest_slot, one);
   }
-  memory_ = Buffer(n_bytes + static_cast<std::size_t>(spare_slots) * largest_slot);
+  // Where reads go past the page cache the disk is what passes wait for, not the processor's table of pages.
+  const bool direct = std::ranges::any_of(files_, &ReadFile::direct);
+  memory_ = Buffer(n_bytes + static_cast<std::size_t>(spare_slots) * largest_slot, direct ? Pages::Small : Pages::Huge);
   std::uint8_t* at = memory_.data();
   for (std::uint32_t index = 0; index < layers_.size(); index++) {
     Layer& layer = layers_[index];

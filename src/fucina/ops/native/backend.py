@@ -199,7 +199,12 @@ class NativeOps:
         )
 
     def bind_experts(self, catalog: Catalog, plan: Planner, options: StreamOptions) -> NativeExperts:
-        """Have mixtures bound after this read their experts from files."""
+        """Have mixtures bound after this read their experts from files.
+
+        Weights bound after this are in small pages, which some systems hand out many times as fast: who streams wants
+        to begin at once.
+        """
+        self._backend.use_small_pages()
         self._streamed = NativeExperts(
             self._module,
             self._backend.tier,
