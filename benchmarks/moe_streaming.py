@@ -24,7 +24,7 @@ from pathlib import Path
 
 from fucina.core.units import parse_bytes
 
-_PROMPT = [(7 * i) % 250 + 3 for i in range(8)]
+PROMPT = [(7 * i) % 250 + 3 for i in range(8)]
 _KINDS: dict[str, dict[str, object]] = {
     "cold": {},
     "second": {"moe_pin": 0},
@@ -41,7 +41,7 @@ def fucina_run(path: Path, tokens: int, options: dict[str, object]) -> dict[str,
     model = fucina.load(path, speculation=False, context=1024, kv_memory="128M", **options)  # type: ignore[arg-type]
     found: dict[str, object] = {"load_s": time.perf_counter() - began, "load_bytes_read": _bytes_read()}
     params = fucina.SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=1.0, seed=1)
-    events = model.stream(_PROMPT, params)
+    events = model.stream(PROMPT, params)
     began = time.perf_counter()
     next(events)
     first = time.perf_counter()
@@ -79,7 +79,7 @@ def llama_cpp_run(path: Path, ids: list[int], seconds: float) -> dict[str, objec
     began = time.perf_counter()
     model = Llama(str(path), n_ctx=1024, n_threads=2, use_mmap=True, verbose=False, logits_all=False)
     loaded = time.perf_counter()
-    model.eval(_PROMPT[:4])
+    model.eval(PROMPT[:4])
     first, before = time.perf_counter(), _bytes_read()
     times: list[float] = []
     for token in ids:

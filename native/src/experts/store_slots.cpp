@@ -91,7 +91,7 @@ void ExpertStore::make_slots(int spare_slots) {
     n_bytes += static_cast<std::size_t>(layer.what.slots) * one;
     largest_slot = std::max(largest_slot, one);
   }
-  // Where reads go past the page cache the disk is what passes wait for, not the processor's table of pages.
+  // As for other weights: where reads go past the page cache, nobody waits for the processor's table of pages.
   const bool direct = std::ranges::any_of(files_, &ReadFile::direct);
   memory_ = Buffer(n_bytes + static_cast<std::size_t>(spare_slots) * largest_slot, direct ? Pages::Small : Pages::Huge);
   std::uint8_t* at = memory_.data();

@@ -201,10 +201,11 @@ class NativeOps:
     def bind_experts(self, catalog: Catalog, plan: Planner, options: StreamOptions) -> NativeExperts:
         """Have mixtures bound after this read their experts from files.
 
-        Weights bound after this are in small pages, which some systems hand out many times as fast: who streams wants
-        to begin at once.
+        Where those are read past the page cache, weights bound after this are in small pages: the disk is what passes
+        wait for then, not the processor's table of pages, and some systems hand them out many times as fast.
         """
-        self._backend.use_small_pages()
+        if options.direct:
+            self._backend.use_small_pages()
         self._streamed = NativeExperts(
             self._module,
             self._backend.tier,
