@@ -22,8 +22,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fucina.core.units import parse_bytes
-
 PROMPT = [(7 * i) % 250 + 3 for i in range(8)]
 _KINDS: dict[str, dict[str, object]] = {
     "cold": {},
@@ -139,7 +137,7 @@ def main() -> None:
     """Run all, or, told so by a job on stdin, one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
-    parser.add_argument("--limit", type=parse_bytes, default=4 << 30)
+    parser.add_argument("--limit", default="4G")
     parser.add_argument("--cache", default="2G")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
@@ -153,8 +151,11 @@ def main() -> None:
         run = llama_cpp_run if "ids" in job else fucina_run
         print(json.dumps(run(given.path, **job)))
         return
+    from fucina.core.units import parse_bytes  # here, for llama.cpp's Python need not have it
+
+    limit = parse_bytes(given.limit)
     own = [sys.executable, __file__, str(given.path), "--child"]
-    record: dict[str, object] = {"file_bytes": given.path.stat().st_size, "limit": given.limit, "cache": given.cache}
+    record: dict[str, object] = {"file_bytes": given.path.stat().st_size, "limit": limit, "cache": given.cache}
     for _ in range(given.rounds):
         for kind in filter(None, given.kinds.split(",")):
             if kind == "cold":
@@ -162,12 +163,12 @@ def main() -> None:
             options = {"moe_cache": given.cache} | _KINDS[kind]
             runs = record.setdefault(kind, [])
             assert isinstance(runs, list)
-            runs.append(limited(given.limit, own, given.path, {"tokens": given.tokens, "options": options}))
+            runs.append(limited(limit, own, given.path, {"tokens": given.tokens, "options": options}))
     if given.llama_cpp:
         ids = [(37 * i) % 250 + 3 for i in range(given.tokens)]
         peer = [given.llama_cpp, *own[1:]]
         job = {"ids": ids, "seconds": given.peer_seconds}
-        record["llama.cpp"] = limited(given.limit, peer, given.path, job)
+        record["llama.cpp"] = limited(limit, peer, given.path, job)
     print(json.dumps(record))
 
 
