@@ -7,8 +7,8 @@
 
 namespace fucina {
 
-// Huge pages make reading faster, by a tenth or less. But a system may be slow to hand them out: a virtual machine that
-// gives free memory back to its host got 0.3 GB/s of them, and 1.2 to 3 GB/s of small ones.
+// Huge pages make decoding faster, by 2 to 13 %. But a system may be slow to hand them out: a virtual machine that
+// gives free memory back to its host got 0.25 GB/s of them, and 1.2 to 3 GB/s of small ones.
 enum class Pages { Huge, Small };
 
 class Buffer {

@@ -52,7 +52,7 @@ void ExpertStore::need(Layer& layer, std::uint32_t expert) {
   slot.wanted = true;
   slot.age = clock_;
   if (slot.state != State::Reading) return;
-  if (slot.unread > 0) asked_.splice(asked_.end(), queue_of(slot), slot.node);
+  if (slot.unread > 0) asked_.splice(asked_.end(), queue(slot.queue), slot.node);
   slot.queue = slot.unread > 0 ? Queued::Asked : slot.queue;
   count_busy(+1);
 }
@@ -67,7 +67,7 @@ void ExpertStore::read_missing(Layer& layer) {
     if (wanted.taken || layer.slot_of[wanted.expert] != kNone) continue;
     const std::uint32_t slot = victim(layer, layer.heat[wanted.expert]);
     if (slot == kNone) return;
-    start_reading(layer, slot, wanted.expert, is_near(layer, wanted.expert) ? near_ : asked_);
+    start_reading(layer, slot, wanted.expert, is_near(layer, wanted.expert) ? Queued::Near : Queued::Asked);
     slots_[slot].wanted = true;
     slots_[slot].age = clock_;
     count_busy(+1);
@@ -117,7 +117,10 @@ std::size_t ExpertStore::take(std::size_t layer, std::span<ExpertView> views, Te
     if (!pass_failure_.empty()) throw ReadFailed(pass_failure_);
     if (untaken_ == 0) return 0;
     read_missing(l);
-    read_near(lock, job);
+    if (!near_.empty()) {
+      read_near(lock, job);
+      continue;  // which may have failed
+    }
     if (const std::size_t count = ready(l, views)) return count;
     const std::uint64_t before = steady_ns();
     done_.wait(lock);
@@ -179,7 +182,7 @@ void ExpertStore::hint(std::size_t layer, std::span<const std::uint32_t> experts
       continue;
     }
     counters_.hinted++;
-    start_reading(l, slot, expert, ahead_);
+    start_reading(l, slot, expert, Queued::Ahead);
     slots_[slot].hinted = true;
     slots_[slot].age = clock_;
   }

@@ -141,8 +141,8 @@ class ExpertStore final : public ExpertSource {
   std::uint32_t victim(const Layer& layer, std::uint32_t heat) const;
   std::uint32_t coldest(const Layer& layer) const;
   std::uint32_t oldest_spare() const;
-  Queue& queue_of(const Slot& slot);
-  void start_reading(Layer& layer, std::uint32_t index, std::uint32_t expert, Queue& queue);
+  Queue& queue(Queued which);
+  void start_reading(Layer& layer, std::uint32_t index, std::uint32_t expert, Queued which);
   std::size_t ready(Layer& layer, std::span<ExpertView> views);
   ExpertView view(const Layer& layer, const Slot& slot) const;
   void read_on();

@@ -1,4 +1,4 @@
-// How a store reads: its queues, and what its threads do.
+// How a store reads: its queues, and what its threads and those of a pass do.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -7,24 +7,24 @@
 
 namespace fucina {
 
-ExpertStore::Queue& ExpertStore::queue_of(const Slot& slot) {
-  return slot.queue == Queued::Asked ? asked_ : slot.queue == Queued::Near ? near_ : ahead_;
+ExpertStore::Queue& ExpertStore::queue(Queued which) {
+  return which == Queued::Asked ? asked_ : which == Queued::Near ? near_ : ahead_;
 }
 
-void ExpertStore::start_reading(Layer& layer, std::uint32_t index, std::uint32_t expert, Queue& queue) {
+void ExpertStore::start_reading(Layer& layer, std::uint32_t index, std::uint32_t expert, Queued which) {
   Slot& slot = slots_[index];
   if (slot.state != State::Empty) layers_[slot.layer].slot_of[slot.expert] = kNone;
   // Nobody has begun to read what was queued.
-  Queue& from = slot.state != State::Reading ? idle_ : queue_of(slot);
+  Queue &from = slot.state == State::Reading ? queue(slot.queue) : idle_, &to = queue(which);
   layer.slot_of[expert] = index;
   slot.layer = static_cast<std::uint32_t>(&layer - layers_.data());
   slot.expert = expert;
   slot.state = State::Reading;
   slot.unread = slot.unfinished = 3;
   slot.failure.clear();
-  slot.queue = &queue == &asked_ ? Queued::Asked : &queue == &near_ ? Queued::Near : Queued::Ahead;
-  queue.splice(queue.end(), from, slot.node);
-  if (slot.queue != Queued::Near) work_.notify_all();
+  slot.queue = which;
+  to.splice(to.end(), from, slot.node);
+  if (which != Queued::Near) work_.notify_all();
 }
 
 void ExpertStore::read_on() {
@@ -38,10 +38,10 @@ void ExpertStore::read_on() {
   for (;;) {
     work_.wait(lock, [&] { return stopping_ || !asked_.empty() || !ahead_.empty(); });
     if (stopping_) return;
-    Queue& queue = asked_.empty() ? ahead_ : asked_;
-    Slot& slot = slots_[queue.front()];
+    Queue& from = asked_.empty() ? ahead_ : asked_;
+    Slot& slot = slots_[from.front()];
     const auto matrix = static_cast<std::size_t>(3 - slot.unread);
-    if (--slot.unread == 0) idle_.splice(idle_.end(), queue, slot.node);
+    if (--slot.unread == 0) idle_.splice(idle_.end(), from, slot.node);
     lock.unlock();
     Spent spent;
     std::string failure;
@@ -72,9 +72,8 @@ void ExpertStore::count(const Spent& spent) {
   counters_.pack_ns += spent.pack_ns;
 }
 
-// Reads what the page cache has, with the threads of the pass.
+// Reads what the page cache has, with the threads of the pass. What fails is in pass_failure_.
 void ExpertStore::read_near(std::unique_lock<std::mutex>& lock, Team::Job& job) {
-  if (near_.empty()) return;
   const std::uint64_t before = steady_ns();
   const auto n_threads = static_cast<std::size_t>(job.threads());
   if (rooms_.size() < n_threads) rooms_.resize(n_threads);

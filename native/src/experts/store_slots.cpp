@@ -138,7 +138,7 @@ void ExpertStore::begin_filling() {
   for (Layer& layer : layers_) {
     std::uint32_t slot = layer.first_slot;
     for (const std::uint32_t expert : layer.what.pinned) {
-      start_reading(layer, slot, expert, ahead_);
+      start_reading(layer, slot, expert, Queued::Ahead);
       slots_[slot++].pinned = true;
     }
   }
@@ -153,7 +153,7 @@ void ExpertStore::fill_slots(Layer& layer) {
   std::uint32_t slot = layer.first_slot + static_cast<std::uint32_t>(layer.what.pinned.size());
   for (const std::uint32_t expert : hottest) {
     if (slot == layer.end_slot || layer.heat[expert] == 0) return;
-    if (layer.slot_of[expert] == kNone) start_reading(layer, slot++, expert, ahead_);
+    if (layer.slot_of[expert] == kNone) start_reading(layer, slot++, expert, Queued::Ahead);
   }
 }
 
